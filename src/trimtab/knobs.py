@@ -1,0 +1,251 @@
+"""Knobs: what may be set on a scheduler, which values are legal, and the one way to write each of them.
+
+A `Space` declares a policy's knobs. `Space.project` turns any values in the right shape into legal ones
+(types, bounds, order, dependencies), is total and idempotent, and its result is canonical: two settings
+that mean the same schedule compare equal. `Space.parse` is for people: it refuses instead of repairing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from trimtab.errors import KnobError, UnknownName
+
+Value = int | float | str | bool | tuple[int, ...]
+Kind = Literal["int", "fraction", "choice", "bool", "list"]
+_FRACTION_DIGITS = 6  # fractions are whole parts per million
+
+
+class Knobs(Mapping[str, Value]):
+    """One setting of every knob: immutable, hashable, in the order its space declares."""
+
+    __slots__ = ("_hash", "_values")
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = dict(values)
+        self._hash = hash(tuple(self._values.items()))
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Knobs) and self._values == other._values
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Knobs, (self._values,))
+
+    def __repr__(self) -> str:
+        return f"Knobs({self.text()})"
+
+    def integer(self, name: str) -> int:
+        """Return a whole-number knob."""
+        value = self._values[name]
+        assert isinstance(value, int)
+        return value
+
+    def fraction(self, name: str) -> float:
+        """Return a fraction knob."""
+        value = self._values[name]
+        assert isinstance(value, int | float)
+        return float(value)
+
+    def choice(self, name: str) -> str:
+        """Return a choice knob."""
+        value = self._values[name]
+        assert isinstance(value, str)
+        return value
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """Return a list knob."""
+        value = self._values[name]
+        assert isinstance(value, tuple)
+        return value
+
+    def text(self) -> str:
+        """Return `name=value,...` as the command line takes it; lists are joined by `/`."""
+        return ",".join(f"{name}={write(value)}" for name, value in self._values.items())
+
+    def jsonable(self) -> dict[str, Any]:
+        """Return plain values for JSON; infinity becomes the text `inf`."""
+        return {name: _plain(value) for name, value in self._values.items()}
+
+
+def write(value: Value) -> str:
+    """Return a value as the command line takes it."""
+    if isinstance(value, tuple):
+        return "/".join(str(item) for item in value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
+def _plain(value: Value) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, float) and math.isinf(value):
+        return "inf"
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """One setting: its values, what it trades, and what a hot update does."""
+
+    name: str
+    kind: Kind
+    default: Value
+    trades: str  # what a larger value buys and costs
+    takes_effect: str  # immediate | next pass | next tick | new placements
+    in_flight: str  # what happens to jobs already there
+    low: float = 0
+    high: float = math.inf
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+
+    def rule(self) -> str:
+        """Return the legal values as a person would say them."""
+        if self.kind == "choice":
+            return "one of " + ", ".join(self.choices)
+        if self.kind == "bool":
+            return "on or off"
+        bounds = f"{self.low:g} .. {self.high:g}{f' {self.unit}' if self.unit else ''}"
+        return f"{'strictly ascending whole numbers, each ' if self.kind == 'list' else ''}{bounds}"
+
+    def parse(self, text: str) -> Value:
+        """Read a value as the command line writes it.
+
+        Raises:
+            KnobError: If it breaks the rule.
+        """
+        try:
+            value = self._read(text.strip())
+        except ValueError:
+            raise self._refusal(text) from None
+        if value != self.project(value):
+            raise self._refusal(text)
+        return value
+
+    def project(self, value: Any) -> Value:
+        """Return the nearest legal value of this knob alone; total on values of the right shape."""
+        match self.kind:
+            case "choice":
+                return value if value in self.choices else self.default
+            case "bool":
+                return bool(value)
+            case "list":
+                return tuple(sorted({int(self._clip(item)) for item in value}))
+            case "int":
+                return int(self._clip(value))
+            case "fraction":
+                clipped = self._clip(value)
+                return clipped if math.isinf(clipped) else round(clipped, _FRACTION_DIGITS)
+
+    def _clip(self, value: float) -> float:
+        if math.isnan(value):
+            return self.default if isinstance(self.default, int | float) else self.low
+        clipped = min(max(value, self.low), self.high)
+        return clipped if self.kind == "fraction" else round(clipped)
+
+    def _read(self, text: str) -> Value:
+        match self.kind:
+            case "choice":
+                if text not in self.choices:
+                    raise ValueError(text)
+                return text
+            case "bool":
+                return {"on": True, "true": True, "off": False, "false": False}[text.lower()]
+            case "list":
+                return tuple(int(part) for part in text.split("/")) if text else ()
+            case "int":
+                return int(text)
+            case "fraction":
+                number = math.inf if text in ("inf", "off") else float(text)
+                return number if math.isinf(number) else round(number, _FRACTION_DIGITS)
+
+    def _refusal(self, text: str) -> KnobError:
+        return KnobError(f"knob {self.name} = {text!r} breaks its rule ({self.rule()}); nothing was run.")
+
+
+def _keep(values: dict[str, Value]) -> dict[str, Value]:
+    return values
+
+
+@dataclass(frozen=True)
+class Space:
+    """A policy's knobs, and the rules that hold between them.
+
+    Attributes:
+        knobs: The knobs, in the order they are shown.
+        settle: Makes a setting whose single values are legal consistent and canonical: orders, lengths,
+            and a fixed value for each knob that another one has made inert. Must be idempotent.
+    """
+
+    knobs: tuple[Knob, ...] = ()
+    settle: Callable[[dict[str, Value]], dict[str, Value]] = _keep
+
+    @cached_property
+    def by_name(self) -> dict[str, Knob]:
+        return {knob.name: knob for knob in self.knobs}
+
+    @cached_property
+    def defaults(self) -> Knobs:
+        return self.project({})
+
+    def project(self, values: Mapping[str, Any]) -> Knobs:
+        """Return the legal, canonical setting nearest to `values`; knobs not named take their default."""
+        legal = {knob.name: knob.project(values.get(knob.name, knob.default)) for knob in self.knobs}
+        return Knobs(self.settle(legal))
+
+    def parse(self, texts: Mapping[str, str], base: Knobs | None = None) -> Knobs:
+        """Read settings a person wrote, refusing what projection would have to change.
+
+        Raises:
+            UnknownName: If a knob does not exist.
+            KnobError: If a value breaks its knob's rule or another knob's.
+        """
+        given: dict[str, Value] = {}
+        for name, text in texts.items():
+            if name not in self.by_name:
+                raise UnknownName("knob", name, self.by_name)
+            given[name] = self.by_name[name].parse(text)
+        start = dict(base if base is not None else {knob.name: knob.default for knob in self.knobs})
+        settled = self.project({**start, **given})
+        for name, value in given.items():
+            if settled[name] != value and not self._inert(name, settled):
+                raise KnobError(
+                    f"knob {name} = {write(value)} does not go with the others "
+                    f"(it would become {write(settled[name])}); nothing was run."
+                )
+        return settled
+
+    def _inert(self, name: str, settled: Knobs) -> bool:
+        """Whether no value of this knob changes the setting: it is ignored, not refused."""
+        probes = _probes(self.by_name[name])
+        return all(self.project({**settled, name: probe}) == settled for probe in probes)
+
+
+def _probes(knob: Knob) -> list[Value]:
+    match knob.kind:
+        case "choice":
+            return list(knob.choices)
+        case "bool":
+            return [True, False]
+        case "list":
+            return [(), (int(knob.low),)]
+        case _:
+            return [knob.low, min(knob.high, max(4 * knob.low, 1.0))]

@@ -1,0 +1,1 @@
+"""Job histories: every public format in, one columnar `Trace` out, each row accounted for."""
