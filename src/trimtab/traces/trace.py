@@ -28,6 +28,7 @@ SCHEMA: Mapping[str, pl.DataType] = {
     "end_ms": pl.Int64(),
     "cpus": pl.Float64(),
     "memory_gib": pl.Float64(),
+    "limit_ms": pl.Int64(),  # the run time the user asked for; null where there is no limit
     "model": pl.String(),
     "deadline_ms": pl.String(),  # after submission; several joined by "/"
     "deadline_value": pl.String(),
@@ -51,7 +52,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a trace came from and what became of each row: rows = kept + sum of left out + unrun."""
+    """Where a trace came from and what became of each row.
+
+    Of a freshly loaded trace rows + expanded = kept + unrun + sum of left out + joined, exactly.
+    """
 
     source: str  # FORMAT:PATH or the synthetic spec
     sha256: str  # of the file's bytes as stored; of the spec if synthetic
@@ -59,6 +63,8 @@ class Provenance:
     left_out: tuple[LeftOut, ...] = ()
     mapping: Mapping[str, str] = field(default_factory=dict)  # our column -> the source's column
     notes: tuple[str, ...] = ()  # assumptions the loader made, one sentence each
+    joined: int = 0  # rows that became part of another row's job (a requeue, a heterogeneous part)
+    expanded: int = 0  # jobs beyond the first that one row stands for (a pending array's tasks)
 
     def left_out_counts(self) -> dict[str, int]:
         """Return reason -> rows."""
