@@ -16,6 +16,8 @@ from trimtab.errors import InputError, OutputError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _PARQUET_MAGIC = b"PAR1"
+_JOB_LOG = "cluster_job_log"  # the one of Philly's five files that has the jobs
+_FILE_MAX = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,28 +99,43 @@ def write(path: str | Path, data: bytes) -> None:
 
 
 def _unpacked(path: Path, raw: bytes) -> bytes:
-    data = raw
-    if raw.startswith(_GZIP_MAGIC):
-        try:
-            data = gzip.decompress(raw)
-        except EOFError:
-            raise InputError(
-                f"{path}: the gzip file is cut short; fetch it again, nothing was loaded."
-            ) from None
-        except (OSError, zlib.error) as problem:
-            raise InputError(f"{path}: the gzip file is damaged ({problem}); nothing was loaded.") from None
-    if data[257:262] == b"ustar":
-        return _only_member(path, data)
-    return data
-
-
-def _only_member(path: Path, data: bytes) -> bytes:
     try:
-        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            files = [member for member in archive.getmembers() if member.isfile()]
-            stream = archive.extractfile(files[0]) if len(files) == 1 else None
+        if not raw.startswith(_GZIP_MAGIC):
+            return _member(path, raw) if _is_tar(raw[:512]) else raw
+        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as packed:
+            head = packed.read(512)
+        return _member(path, raw) if _is_tar(head) else gzip.decompress(raw)
+    except EOFError:
+        raise InputError(f"{path}: the gzip file is cut short; fetch it again, nothing was loaded.") from None
+    except (OSError, zlib.error, tarfile.TarError, ValueError) as problem:
+        raise InputError(f"{path}: the packed file is damaged ({problem}); nothing was loaded.") from None
+
+
+def _is_tar(head: bytes) -> bool:
+    return head[257:262] == b"ustar"
+
+
+def _member(path: Path, raw: bytes) -> bytes:
+    """Return the job log of an archive, or its only file; large neighbours are skipped, not held."""
+    names: list[str] = []
+    data = b""
+    with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+        for member in archive:
+            if not member.isfile():
+                continue
+            names.append(member.name)
+            wanted = Path(member.name).name == _JOB_LOG
+            stream = (
+                archive.extractfile(member)
+                if wanted or (len(names) == 1 and member.size < _FILE_MAX)
+                else None
+            )
             if stream is not None:
-                return stream.read()
-    except (tarfile.TarError, OSError, EOFError, ValueError) as problem:
-        raise InputError(f"{path}: the tar archive is damaged ({problem}); nothing was loaded.") from None
-    raise InputError(f"{path}: holds {len(files)} files, one is needed; unpack it and name one of them.")
+                data = stream.read()
+            if wanted:
+                return data
+    if len(names) != 1 or not data:
+        raise InputError(
+            f"{path}: the archive holds {len(names)} files, one is needed; unpack it and name one of them."
+        )
+    return data

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trimtab.errors import InputError, UnknownName
-from trimtab.traces import chronus, helios, pai, philly, sacct, swf, table
+from trimtab.traces import chronus, helios, pai, philly, sacct, swf, synthetic, table
 from trimtab.traces.files import Stored, read
 from trimtab.traces.trace import Trace
 
@@ -39,8 +39,6 @@ def load(source: str, *, zone: str | None = None, **options: object) -> Trace:
     """
     name, colon, rest = source.partition(":")
     if colon and name == "synthetic":
-        from trimtab.traces import synthetic
-
         return synthetic.generate(rest)
     if colon and name in FORMATS:
         return _load(name, rest, zone, options)
