@@ -7,6 +7,7 @@ a name; they only decide how dates are shown.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import UTC, timedelta, timezone, tzinfo
 from pathlib import Path
@@ -161,10 +162,9 @@ def _start_s(header: dict[str, str]) -> int | None:
 
 
 def _zone(header: dict[str, str]) -> tzinfo:
-    try:
-        return zone_of(header.get("TimeZoneString") or None)
-    except UnknownName:
-        pass
+    with contextlib.suppress(UnknownName):  # free text in some archives' files
+        if name := header.get("TimeZoneString"):
+            return zone_of(name)
     found = re.match(r"[+-]?\d{1,6}", header.get("TimeZone", ""))
     offset_s = int(found[0]) if found else 0
     return timezone(timedelta(seconds=offset_s)) if 0 < abs(offset_s) < 86_400 else UTC
