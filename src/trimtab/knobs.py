@@ -27,7 +27,7 @@ class Knobs(Mapping[str, Value]):
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         self._values = dict(values)
-        self._hash = hash(tuple(self._values.items()))
+        self._hash = hash(frozenset(self._values.items()))
 
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
@@ -90,7 +90,7 @@ def write(value: Value) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):
-        return f"{value:g}"
+        return repr(float(value)).removesuffix(".0")
     return str(value)
 
 
@@ -134,7 +134,7 @@ class Knob:
         """
         try:
             value = self._read(text.strip())
-        except ValueError:
+        except (ValueError, KeyError):
             raise self._refusal(text) from None
         if value != self.project(value):
             raise self._refusal(text)
@@ -153,13 +153,15 @@ class Knob:
                 return int(self._clip(value))
             case "fraction":
                 clipped = self._clip(value)
-                return clipped if math.isinf(clipped) else round(clipped, _FRACTION_DIGITS)
+                return round(clipped, _FRACTION_DIGITS) + 0.0  # a float, and no negative zero
 
     def _clip(self, value: float) -> float:
-        if math.isnan(value):
-            return self.default if isinstance(self.default, int | float) else self.low
         clipped = min(max(value, self.low), self.high)
-        return clipped if self.kind == "fraction" else round(clipped)
+        whole = self.kind != "fraction"
+        if value != value or (whole and clipped in (-math.inf, math.inf)):  # no number, or no nearest one
+            default = self.default if isinstance(self.default, int | float) else 0
+            clipped = min(max(default, self.low), self.high)
+        return round(clipped) if whole else clipped
 
     def _read(self, text: str) -> Value:
         match self.kind:
@@ -193,10 +195,12 @@ class Space:
         knobs: The knobs, in the order they are shown.
         settle: Makes a setting whose single values are legal consistent and canonical: orders, lengths,
             and a fixed value for each knob that another one has made inert. Must be idempotent.
+        imply: Adds what the named values say about knobs not named, e.g. a list's length.
     """
 
     knobs: tuple[Knob, ...] = ()
     settle: Callable[[dict[str, Value]], dict[str, Value]] = _keep
+    imply: Callable[[dict[str, Value]], dict[str, Value]] = _keep
 
     @cached_property
     def by_name(self) -> dict[str, Knob]:
@@ -208,7 +212,8 @@ class Space:
 
     def project(self, values: Mapping[str, Any]) -> Knobs:
         """Return the legal, canonical setting nearest to `values`; knobs not named take their default."""
-        legal = {knob.name: knob.project(values.get(knob.name, knob.default)) for knob in self.knobs}
+        named = self.imply(dict(values))
+        legal = {knob.name: knob.project(named.get(knob.name, knob.default)) for knob in self.knobs}
         return Knobs(self.settle(legal))
 
     def parse(self, texts: Mapping[str, str], base: Knobs | None = None) -> Knobs:
@@ -223,8 +228,7 @@ class Space:
             if name not in self.by_name:
                 raise UnknownName("knob", name, self.by_name)
             given[name] = self.by_name[name].parse(text)
-        start = dict(base if base is not None else {knob.name: knob.default for knob in self.knobs})
-        settled = self.project({**start, **given})
+        settled = self.project({**(base or {}), **self.imply(dict(given))})
         for name, value in given.items():
             if settled[name] != value and not self._inert(name, settled):
                 raise KnobError(
@@ -246,6 +250,10 @@ def _probes(knob: Knob) -> list[Value]:
         case "bool":
             return [True, False]
         case "list":
-            return [(), (int(knob.low),)]
+            return [(), (int(knob.low),), (int(_top(knob)),)]
         case _:
-            return [knob.low, min(knob.high, max(4 * knob.low, 1.0))]
+            return [knob.low, min(knob.high, max(4 * knob.low, 1.0)), _top(knob)]
+
+
+def _top(knob: Knob) -> float:
+    return knob.high if math.isfinite(knob.high) else 1e9 * max(abs(knob.low), 1.0)

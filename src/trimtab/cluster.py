@@ -1,0 +1,199 @@
+"""The cluster: virtual clusters of equal nodes, and free GPUs as a map one can try things on."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from trimtab.errors import ConfigError
+from trimtab.job import JobView, Nodes
+
+Placement = Literal["count", "consolidated", "relaxed"]
+PLACEMENTS: tuple[Placement, ...] = ("count", "consolidated", "relaxed")
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualCluster:
+    """Nodes of one size with a queue of their own; `first_node` is the id of its first node."""
+
+    name: str
+    nodes: int
+    gpus_per_node: int
+    first_node: int = 0
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """All virtual clusters. With `pooled`, there is one, and a job's `vc` is only a label."""
+
+    vcs: tuple[VirtualCluster, ...]
+    pooled: bool = True
+
+    @classmethod
+    def pool(cls, nodes: int, gpus_per_node: int) -> Cluster:
+        """Return a cluster of one pool.
+
+        Raises:
+            ConfigError: If a number is below 1.
+        """
+        _require_positive("nodes", nodes)
+        _require_positive("gpus-per-node", gpus_per_node)
+        return cls((VirtualCluster("all", nodes, gpus_per_node),))
+
+    @classmethod
+    def partitioned(cls, sizes: Sequence[tuple[str, int, int]]) -> Cluster:
+        """Return hard partitions from (name, nodes, GPUs a node), node ids running on."""
+        vcs: list[VirtualCluster] = []
+        first_node = 0
+        for name, nodes, gpus_per_node in sizes:
+            _require_positive(f"vc {name}: nodes", nodes)
+            _require_positive(f"vc {name}: gpus_per_node", gpus_per_node)
+            vcs.append(VirtualCluster(name, nodes, gpus_per_node, first_node))
+            first_node += nodes
+        if len({vc.name for vc in vcs}) < len(vcs) or not vcs:
+            raise ConfigError("a cluster needs virtual clusters with different names; nothing was run.")
+        return cls(tuple(vcs), pooled=False)
+
+    @classmethod
+    def from_toml(cls, path: Path) -> Cluster:
+        """Read `[[vc]]` tables with `name`, `nodes`, `gpus_per_node`.
+
+        Raises:
+            ConfigError: If the file cannot be read or has other keys.
+        """
+        try:
+            tables = tomllib.loads(path.read_text())
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cluster file {path}: {error}; nothing was run.") from None
+        rows = tables.get("vc")
+        if set(tables) != {"vc"} or not isinstance(rows, list):
+            raise ConfigError(f"cluster file {path}: it must hold [[vc]] tables and nothing else.")
+        keys = {"name", "nodes", "gpus_per_node"}
+        for row in rows:
+            if not isinstance(row, dict) or set(row) != keys:
+                raise ConfigError(f"cluster file {path}: each [[vc]] has exactly {', '.join(sorted(keys))}.")
+        return cls.partitioned([(str(row["name"]), row["nodes"], row["gpus_per_node"]) for row in rows])
+
+    @property
+    def gpus(self) -> int:
+        return sum(vc.gpus for vc in self.vcs)
+
+    @property
+    def nodes(self) -> int:
+        return sum(vc.nodes for vc in self.vcs)
+
+    def home(self, vc: str | None) -> int | None:
+        """Return the index of the virtual cluster a job belongs to, or None if it has none."""
+        if self.pooled:
+            return 0
+        return next((index for index, one in enumerate(self.vcs) if one.name == vc), None)
+
+    def jsonable(self) -> dict[str, object]:
+        """Return plain values for JSON."""
+        vcs = [{"name": vc.name, "nodes": vc.nodes, "gpus_per_node": vc.gpus_per_node} for vc in self.vcs]
+        return {"nodes": self.nodes, "gpus": self.gpus, "pooled": self.pooled, "vcs": vcs}
+
+
+def _require_positive(what: str, number: object) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ConfigError(f"{what} = {number!r}: it must be a whole number of at least 1; nothing was run.")
+
+
+class FreeMap:
+    """Free GPUs of each node, with the placement rules written as they are said.
+
+    This is the specification; the engine's index gives the same answers faster.
+    """
+
+    def __init__(self, free: Sequence[int], gpus_per_node: int, placement: Placement) -> None:
+        self.free = list(free)
+        self.gpus_per_node = gpus_per_node
+        self.placement = placement
+
+    @contextmanager
+    def trial(self) -> Iterator[FreeMap]:
+        """Try things on the map; leaving the block puts every node back as it was."""
+        before = list(self.free)
+        try:
+            yield self
+        finally:
+            self.free[:] = before
+
+    def take(self, nodes: Nodes) -> None:
+        for node, gpus in nodes:
+            self.free[node] -= gpus
+
+    def give(self, nodes: Nodes) -> None:
+        for node, gpus in nodes:
+            self.free[node] += gpus
+
+    def holds(self, nodes: Nodes) -> bool:
+        """Whether all these GPUs are free."""
+        return all(self.free[node] >= gpus for node, gpus in nodes)
+
+    def place(self, gpus: int, consolidate: bool = True) -> Nodes | None:
+        """Return where a gang goes by the placement rule, or None; `consolidate` forbids spreading."""
+        if self.placement == "count":
+            return ((0, gpus),) if self.free[0] >= gpus else None
+        found = self._consolidated(gpus)
+        if found is None and self.placement == "relaxed" and not consolidate:
+            found = self._spread(gpus)
+        return found
+
+    def _consolidated(self, gpus: int) -> Nodes | None:
+        """Best fit on one node; a wider gang takes wholly free nodes, lowest first, then best fit."""
+        whole, rest = divmod(gpus, self.gpus_per_node)
+        if gpus <= self.gpus_per_node:
+            whole, rest = 0, gpus
+        full = [node for node, free in enumerate(self.free) if free == self.gpus_per_node][:whole]
+        if len(full) < whole:
+            return None
+        chosen = tuple((node, self.gpus_per_node) for node in full)
+        if not rest:
+            return chosen
+        fits = [(free, node) for node, free in enumerate(self.free) if free >= rest and node not in full]
+        return (*chosen, (min(fits)[1], rest)) if fits else None
+
+    def _spread(self, gpus: int) -> Nodes | None:
+        """Take from the nodes with most free GPUs first, ties by node."""
+        chosen: list[tuple[int, int]] = []
+        for free, node in sorted(((free, node) for node, free in enumerate(self.free)), key=_most_free):
+            if free <= 0:
+                return None
+            part = min(free, gpus)
+            chosen.append((node, part))
+            gpus -= part
+            if gpus == 0:
+                return tuple(chosen)
+        return None
+
+
+def _most_free(item: tuple[int, int]) -> tuple[int, int]:
+    free, node = item
+    return -free, node
+
+
+def is_spread(nodes: Nodes, gpus_per_node: int) -> bool:
+    """Whether a gang is on more nodes than it needs."""
+    return len(nodes) > math.ceil(sum(gpus for _, gpus in nodes) / gpus_per_node)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What a policy may know of one virtual cluster at one instant. Node ids start at 0 in each."""
+
+    now_ms: int
+    vc: VirtualCluster
+    pending: tuple[JobView, ...]  # by id
+    running: tuple[JobView, ...]  # by id
+    free: FreeMap  # a copy: take, give and trial on it change nothing outside
+    completed_gpu_ms: tuple[int, ...] = ()  # services of completed jobs, where the policy asks for them

@@ -1,0 +1,178 @@
+"""Jobs: the facts a scheduler is told, the state it may see, and the legal moves between states.
+
+A job's true run time is not here. Only the simulator knows it; a policy sees an estimate or nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from trimtab.errors import InvariantError
+
+# Work is counted in milliseconds x parts per million of full speed, so decimal speeds are exact.
+FULL_SPEED_PPM = 1_000_000
+
+
+class JobState(Enum):
+    """Where a job is in its life."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    FINISHED = "finished"
+    REJECTED = "rejected"
+
+
+class Move(Enum):
+    """Why a job changes state."""
+
+    START = "start"
+    PREEMPT = "preempt"
+    FINISH = "finish"
+    REJECT = "reject"
+
+
+_NEXT: dict[tuple[JobState, Move], JobState] = {
+    (JobState.PENDING, Move.START): JobState.RUNNING,
+    (JobState.RUNNING, Move.PREEMPT): JobState.PENDING,
+    (JobState.RUNNING, Move.FINISH): JobState.FINISHED,
+    (JobState.PENDING, Move.REJECT): JobState.REJECTED,
+}
+
+# GPUs a job holds, as (node, GPUs) pairs; a node stands at most once.
+Nodes = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What a scheduler is told when a job is submitted."""
+
+    label: str
+    submit_ms: int
+    gpus: int
+    vc: str | None = None
+    user: str | None = None
+    name: str | None = None
+    skew_ppm: int = FULL_SPEED_PPM  # largest tensor / all tensors (Tiresias); unknown counts as 1
+    spread_ppm: int = FULL_SPEED_PPM // 2  # speed when the gang is not consolidated
+
+
+class JobView:
+    """A job as a policy may know it. The engine owns it; policies and hooks only read.
+
+    Attributes (times in ms on the engine's clock):
+        id: Dense index in submit order, the last tie-breaker everywhere.
+        facts, gpus, submit_ms: What was submitted. home: index of its virtual cluster.
+        state: Pending or running while a policy sees it.
+        estimate_ms: Estimated run time at full speed, None where there is none.
+        level: Queue index, 0 first. grades: the attained GPU-ms at which it moves one level down.
+        place: Position inside its level where the engine keeps the order (`Plan.key` is None).
+        since_ms: The instant up to which the numbers below are settled.
+        held_ms: Time it has held its GPUs. graded_ms: the part of it since arrival or promotion.
+        done: Work done, in ms x ppm. speed_ppm: its speed now. overhead_ms: restart cost still unpaid.
+        first_ms: First start since arrival or promotion (seniority), None before it.
+        started_ms, stopped_ms: Last start; last time it stopped running, or its submission.
+        first_start_ms: First start of all. preemptions, promotions: How often.
+        nodes: The GPUs it holds, empty while pending. shielded: may not be preempted yet.
+        stamp: Counts its changes, so that entries made before one are known to be stale.
+    """
+
+    __slots__ = (
+        "done",
+        "estimate_ms",
+        "facts",
+        "first_ms",
+        "first_start_ms",
+        "gpus",
+        "graded_ms",
+        "grades",
+        "held_ms",
+        "home",
+        "id",
+        "level",
+        "nodes",
+        "overhead_ms",
+        "place",
+        "preemptions",
+        "promotions",
+        "shielded",
+        "since_ms",
+        "speed_ppm",
+        "stamp",
+        "started_ms",
+        "state",
+        "stopped_ms",
+        "submit_ms",
+    )
+
+    def __init__(self, job_id: int, facts: JobFacts, home: int, estimate_ms: int | None) -> None:
+        submit_ms = facts.submit_ms
+        self.id = job_id
+        self.home = home
+        self.facts = facts
+        self.gpus = facts.gpus
+        self.submit_ms = submit_ms
+        self.state = JobState.PENDING
+        self.estimate_ms = estimate_ms
+        self.level = 0
+        self.grades: tuple[int, ...] = ()
+        self.place = 0
+        self.since_ms = submit_ms
+        self.held_ms = 0
+        self.graded_ms = 0
+        self.done = 0
+        self.speed_ppm = FULL_SPEED_PPM
+        self.overhead_ms = 0
+        self.first_ms: int | None = None
+        self.started_ms: int | None = None
+        self.stopped_ms = submit_ms
+        self.first_start_ms: int | None = None
+        self.preemptions = 0
+        self.promotions = 0
+        self.nodes: Nodes = ()
+        self.shielded = False
+        self.stamp = 0
+
+    def copy(self) -> JobView:
+        """Return an independent copy."""
+        twin = object.__new__(JobView)
+        for name in JobView.__slots__:
+            setattr(twin, name, getattr(self, name))
+        return twin
+
+    def move(self, move: Move) -> None:
+        """Change state by the table of legal moves."""
+        try:
+            self.state = _NEXT[self.state, move]
+        except KeyError:
+            raise InvariantError(f"job {self.id} cannot {move.value} while {self.state.value}") from None
+        self.stamp += 1
+
+    def settle(self, now_ms: int) -> None:
+        """Bring held time, unpaid overhead and work done up to now; nothing changes while pending."""
+        if self.state is JobState.RUNNING:
+            elapsed_ms = now_ms - self.since_ms
+            paid_ms = min(elapsed_ms, self.overhead_ms)
+            self.held_ms += elapsed_ms
+            self.graded_ms += elapsed_ms
+            self.overhead_ms -= paid_ms
+            self.done += (elapsed_ms - paid_ms) * self.speed_ppm
+        self.since_ms = now_ms
+
+    def attained_gpu_ms(self) -> int:
+        """Return the GPU-ms it has held since arrival or promotion, as of `since_ms`."""
+        return self.gpus * self.graded_ms
+
+    def remaining(self, now_ms: int) -> int:
+        """Return the estimated work left at `now_ms`, in ms x ppm, never below 0; needs an estimate."""
+        assert self.estimate_ms is not None
+        left = self.estimate_ms * FULL_SPEED_PPM - self.done
+        if self.state is JobState.RUNNING:
+            left -= max(0, now_ms - self.since_ms - self.overhead_ms) * self.speed_ppm
+        return max(0, left)
+
+    def unpaid_overhead_ms(self, now_ms: int) -> int:
+        """Return the restart cost still to be paid: now if it runs, at its next start if it waits."""
+        if self.state is JobState.RUNNING:
+            return max(0, self.overhead_ms - (now_ms - self.since_ms))
+        return self.overhead_ms

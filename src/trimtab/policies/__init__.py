@@ -1,0 +1,1 @@
+"""Schedulers: each a pure function of what a scheduler may know."""

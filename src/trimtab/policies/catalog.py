@@ -1,0 +1,58 @@
+"""The policies there are, and a user's own from `path/to/file.py::Name`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from trimtab.errors import ConfigError, UnknownName
+from trimtab.policies.fifo import Fifo
+from trimtab.policies.policy import Policy
+from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
+from trimtab.policies.tiresias import Tiresias
+
+POLICIES: dict[str, type[Policy]] = {
+    policy.name: policy for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias)
+}
+
+
+def find_policy(name: str) -> Policy:
+    """Return the policy called `name`, or a user's own `file.py::Name`.
+
+    Raises:
+        UnknownName: If there is no such policy.
+        ConfigError: If a user's file cannot be loaded or does not hold a policy of that name.
+    """
+    path, separator, class_name = name.partition("::")
+    if separator:
+        return _load(Path(path), class_name)
+    if name not in POLICIES:
+        raise UnknownName("policy", name, POLICIES)
+    return POLICIES[name]()
+
+
+def _load(path: Path, class_name: str) -> Policy:
+    if not path.is_file():
+        raise ConfigError(f"policy file {path}: there is no such file; nothing was run.")
+    spec = importlib.util.spec_from_file_location(f"trimtab_user_policy_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # dataclasses and pickling look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a user's file may raise anything while it is imported
+        raise ConfigError(f"policy file {path} does not load: {type(error).__name__}: {error}") from error
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type):
+        classes = [name for name, value in vars(module).items() if isinstance(value, type)]
+        raise UnknownName(f"policy in {path}", class_name, classes)
+    policy: Policy = found()
+    missing = [part for part in ("name", "space", "decide", "next_review_ms") if not hasattr(policy, part)]
+    if missing:
+        raise ConfigError(
+            f"policy {class_name} in {path} lacks {', '.join(missing)}; "
+            "inherit from QueuePolicy, or write decide and next_review_ms."
+        )
+    return policy

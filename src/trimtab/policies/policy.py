@@ -1,0 +1,208 @@
+"""What a policy is: a pure function of a view, or an order from which that function follows.
+
+A whole-pass policy writes `decide`. A queue policy (FIFO, SRTF, Tiresias and most others) only says how
+jobs are ordered: its levels, a key inside a level, and when a running job changes level. `decide` then
+follows from one walk (`walk`), and the engine has an indexed walk that gives the same answer faster.
+A policy object holds no state and no knobs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+from trimtab.cluster import ClusterView
+from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Nodes
+from trimtab.knobs import Knobs, Space
+
+Key = int | float | tuple[int | float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a pending job; without nodes the placement rule chooses, and it must find a place."""
+
+    job_id: int
+    nodes: Nodes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Take a running job off its GPUs; it keeps its progress and pays the restart cost to resume."""
+
+    job_id: int
+
+
+Decision = Start | Preempt
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A scheduler. `space` declares its knobs."""
+
+    name: ClassVar[str]
+    space: ClassVar[Space]
+
+    def decide(self, view: ClusterView, knobs: Knobs) -> list[Decision]:
+        """Return the changes to make now, in order: preemptions first. An empty list changes nothing."""
+        ...
+
+    def next_review_ms(self, view: ClusterView, knobs: Knobs) -> int | None:
+        """Return when to be asked again if nothing else happens first, or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a queue policy's knobs amount to: all the engine asks while time passes.
+
+    Attributes:
+        preemptive: Whether a job reached later in the walk may lose its GPUs to one reached earlier.
+        strict: Whether the first job that does not fit stops the walk (else it is skipped).
+        grades: Attained GPU-ms, ascending, at which a job moves one level down; levels = len + 1.
+        regrade: What new grades do to jobs already there: immediate, lazy or new_only.
+        key: Order inside a level, smaller first, ties by id; it may not change while a job is pending.
+            None leaves the order to the engine: running jobs first, then pending ones, newcomers last.
+        level, next_change_ms: The level of a job, and how long a running job may run until it changes.
+        starve_ms: Waiting time after which a pending job is lifted to level 0, None for never.
+        consolidate: Whether a gang may not be spread (relaxed placement only).
+        min_run_ms: Time a started job is safe from preemption.
+        quantum_ms: Passes happen only at multiples of this; 0 = at every event.
+        needs_estimates: Whether the order reads `estimate_ms`.
+        history_weight: Weight of the history mean in predicted estimates, the rest is the model's.
+        retrain_ms, rescore: How often estimates are retrained, and whether queued jobs are estimated anew.
+        refresh_ms: How often the plan is made anew from the services of completed jobs; 0 = never.
+    """
+
+    preemptive: bool = False
+    strict: bool = False
+    grades: tuple[int, ...] = ()
+    regrade: str = "immediate"
+    key: Callable[[JobView, int], Key] | None = None
+    level: Callable[[JobView], int]
+    next_change_ms: Callable[[JobView], int | None]
+    starve_ms: Callable[[JobView], int | None] | None = None
+    consolidate: Callable[[JobView], bool] | None = None
+    min_run_ms: int = 0
+    quantum_ms: int = 0
+    needs_estimates: bool = False
+    history_weight: float = 0.0
+    retrain_ms: int = 86_400_000
+    rescore: bool = False
+    refresh_ms: int = 0
+
+    @property
+    def levels(self) -> int:
+        return len(self.grades) + 1
+
+
+def graded_level(job: JobView) -> int:
+    """Return the level of a job by what it has attained: reaching a grade exactly demotes."""
+    return max(job.level, bisect_right(job.grades, job.attained_gpu_ms()))
+
+
+def graded_change_ms(job: JobView) -> int | None:
+    """Return how long a running job may hold its GPUs until it attains its next grade, rounded up.
+
+    With g GPUs and `a` GPU-ms attained, grade Q is reached after ceil((Q - a) / g) ms. Grades at or
+    below what it has attained are behind it: only future crossings count.
+    """
+    attained = job.attained_gpu_ms()
+    ahead = max(job.level, bisect_right(job.grades, attained))
+    if ahead >= len(job.grades):
+        return None
+    return -(-(job.grades[ahead] - attained) // job.gpus)
+
+
+class QueuePolicy:
+    """A policy that is an order. Override `key`, `level` and `next_change_ms`, or `plan` as a whole.
+
+    Hooks see a `JobView` settled to the present and return whole numbers.
+    """
+
+    name: ClassVar[str] = "queue"
+    space: ClassVar[Space] = Space()
+    preemptive: ClassVar[bool] = False
+    levels: ClassVar[int] = 1
+
+    def key(self, job: JobView, now_ms: int, knobs: Knobs) -> Key:
+        """Return the order inside a level: smaller first, ties by id; constant while pending."""
+        return job.id
+
+    def level(self, job: JobView, knobs: Knobs) -> int:
+        """Return the queue of a job: 0 first, below `levels`."""
+        return 0
+
+    def next_change_ms(self, job: JobView, knobs: Knobs) -> int | None:
+        """Return how long a running job may run on until its level changes, or None."""
+        return None
+
+    def plan(self, knobs: Knobs, completed_gpu_ms: tuple[int, ...] = ()) -> Plan:
+        """Return what the knobs amount to; `completed_gpu_ms` are the services of completed jobs."""
+        return Plan(
+            preemptive=self.preemptive,
+            grades=tuple(range(1, self.levels)),  # only their number matters: `level` is our own
+            key=lambda job, now_ms: self.key(job, now_ms, knobs),
+            level=lambda job: self.level(job, knobs),
+            next_change_ms=lambda job: self.next_change_ms(job, knobs),
+        )
+
+    def decide(self, view: ClusterView, knobs: Knobs) -> list[Decision]:
+        """Return what one walk over the view changes."""
+        return walk(view, self.plan(knobs, view.completed_gpu_ms))
+
+    def next_review_ms(self, view: ClusterView, knobs: Knobs) -> int | None:
+        """Return None: arrivals, completions and level changes are all that matter to a queue."""
+        return None
+
+
+def order_of(job: JobView, now_ms: int, plan: Plan) -> tuple[int, Key, int]:
+    """Return a job's place in the walk: level, key inside it, id."""
+    key = job.place if plan.key is None else plan.key(job, now_ms)
+    return job.level, key, job.id
+
+
+def walk(view: ClusterView, plan: Plan) -> list[Decision]:
+    """Decide by one walk in priority order over a map from which preemptible running jobs are lifted.
+
+    A running job reached in the walk keeps its GPUs if they are still free in the map; if not, it goes
+    on as a pending job at its place in the walk. A pending job is placed among the GPUs that are really
+    free, and only where it does not fit there, over the map. What does not fit is skipped, or stops the
+    walk of a strict policy. Really free = held by nobody who still stands: what a job gives up when it
+    is reached and cannot keep its GPUs counts from then on, what is placed no longer does.
+    """
+    liftable = [job for job in view.running if plan.preemptive and not job.shielded]
+    lifted = view.free
+    really_free = type(lifted)(lifted.free, lifted.gpus_per_node, lifted.placement)
+    for job in liftable:
+        lifted.give(job.nodes)
+    places: dict[int, Nodes] = {}
+    lost: list[int] = []
+    stopped = False
+    for job in sorted([*view.pending, *liftable], key=lambda job: order_of(job, view.now_ms, plan)):
+        if job.state is JobState.RUNNING:
+            if lifted.holds(job.nodes):
+                lifted.take(job.nodes)
+                continue
+            lost.append(job.id)
+            really_free.give(job.nodes)
+        if stopped:
+            continue
+        alone = plan.consolidate is None or plan.consolidate(job)
+        nodes = really_free.place(job.gpus, alone) or lifted.place(job.gpus, alone)
+        if nodes is not None:
+            lifted.take(nodes)
+            really_free.take(nodes)
+            places[job.id] = nodes
+        stopped = nodes is None and plan.strict
+    return [
+        *(Preempt(job_id) for job_id in lost),
+        *(Start(job_id, nodes) for job_id, nodes in places.items()),
+    ]
+
+
+def ppm(fraction: float) -> int:
+    """Return a fraction in whole parts per million."""
+    return round(fraction * FULL_SPEED_PPM)

@@ -1,0 +1,1 @@
+"""The simulator: integer time, every tie decided, the same bytes for the same input."""

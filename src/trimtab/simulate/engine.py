@@ -1,0 +1,689 @@
+"""The reference engine: the specification of every schedule, event by event, in whole milliseconds.
+
+At one instant, in this order: completions by id; policy timers (level changes, promotions, ends of a
+job's safe time, quantum ticks) by kind, then id; knob updates; arrivals by id; then one scheduling
+pass in each virtual cluster where something happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from trimtab.cluster import Cluster, ClusterView, Placement, is_spread
+from trimtab.errors import ConfigError, InvariantError
+from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Move, Nodes
+from trimtab.knobs import Knobs
+from trimtab.policies.policy import Decision, Plan, Policy, Preempt, QueuePolicy, Start
+from trimtab.simulate.partition import Partition
+from trimtab.simulate.queue import JobClass
+from trimtab.simulate.walk import Walk
+from trimtab.simulate.workload import Estimator, Workload
+from trimtab.timeline import Timeline
+
+# Kinds of timed events, in the order they are handled at one instant.
+_FINISH, _CHANGE, _PROMOTE, _UNSHIELD, _REVIEW, _TICK = range(6)
+
+# Places of running jobs lie far below those of pending ones: they come first in their queue.
+_FIRST_RUNNING_PLACE = -(1 << 60)
+
+
+def flat_restart(restart_ms: int) -> Callable[[int], int]:
+    """Return a restart cost that is the same for every gang."""
+    return lambda gpus: restart_ms
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The world a policy runs in: not a knob, the same for all policies of one comparison.
+
+    Attributes:
+        placement: How gangs are put on nodes.
+        restart_ms: GPUs of a gang -> ms that a job holds them without progress when it resumes.
+        cold_start_ms: The same at a job's first start.
+        estimator: Where run-time estimates come from, None for nowhere.
+        completed_gpu_ms: Services of jobs completed before the simulation begins.
+    """
+
+    placement: Placement = "consolidated"
+    restart_ms: Callable[[int], int] = field(default_factory=lambda: flat_restart(62_000))
+    cold_start_ms: int = 0
+    estimator: Estimator | None = None
+    completed_gpu_ms: tuple[int, ...] = ()
+
+
+class Update(NamedTuple):
+    """A change of knobs at an instant."""
+
+    time_ms: int
+    knobs: Knobs
+
+
+@dataclass
+class Record:
+    """What became of one job; times in ms, None for what did not happen."""
+
+    first_start_ms: int | None = None
+    finish_ms: int | None = None
+    held_ms: int = 0
+    preemptions: int = 0
+    rejected: bool = False
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A scheduler's state at an instant, before anything of that instant has happened.
+
+    `jobs` are the active ones, settled to `now_ms`; how long they will run is not in it.
+    """
+
+    now_ms: int
+    knobs: Knobs
+    jobs: tuple[JobView, ...]
+    arrived: int  # jobs of the workload that have been submitted
+    places: tuple[int, int, int]
+    tick_anchor_ms: int
+    dirty: tuple[bool, ...]
+    reviews_ms: tuple[int | None, ...]
+    completed_gpu_ms: tuple[int, ...]
+    sampled: tuple[int, int]  # completed services in the plan's sample, and when it was taken (ms)
+    estimator: Estimator | None
+
+
+class Engine:
+    """One simulation. `run` may be called again and again; knobs may change between or at an instant."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        policy: Policy,
+        knobs: Knobs,
+        environment: Environment,
+        *,
+        timeline: bool = False,
+        by_the_book: bool = False,
+    ) -> None:
+        """Prepare a run from an empty cluster.
+
+        Args:
+            timeline: Whether to keep the list of events.
+            by_the_book: Decide with the policy's own `decide` even where the engine has an index.
+        """
+        self.workload = workload
+        self.cluster = cluster
+        self.policy = policy
+        self.environment = environment
+        self.records = [Record() for _ in range(len(workload))]
+        facts = workload.facts
+        self.timeline = Timeline([f.label for f in facts], [f.gpus for f in facts]) if timeline else None
+        self.now_ms = facts[0].submit_ms if facts else 0
+        self.events = 0
+        self.held_gpu_ms = 0
+        self._indexed = isinstance(policy, QueuePolicy) and not by_the_book
+        self._jobs: dict[int, JobView] = {}
+        self._heap: list[tuple[int, int, int, int]] = []
+        self._updates: list[Update] = []
+        self._arrived = 0
+        self._used_gpus = 0
+        self._relaxed = environment.placement == "relaxed"
+        self.held_before_gpu_ms = 0  # by active jobs of a snapshot, before it was taken
+        self._estimator = environment.estimator
+        self._completed = list(environment.completed_gpu_ms)
+        self._sampled = len(self._completed), self.now_ms
+        self._running_place = _FIRST_RUNNING_PLACE
+        self._tail_place, self._front_place = 0, -1
+        self._tick_anchor_ms = 0
+        self._parts = [Partition(vc, environment.placement, self._jobs) for vc in cluster.vcs]
+        self._tick_ms: int | None = None
+        self._adopt(knobs)
+        self._rebuild()
+
+    @classmethod
+    def resume(
+        cls,
+        snapshot: Snapshot,
+        workload: Workload,
+        cluster: Cluster,
+        policy: Policy,
+        environment: Environment,
+        *,
+        timeline: bool = False,
+        by_the_book: bool = False,
+    ) -> Engine:
+        """Continue from a snapshot; the workload tells how long its active jobs run and who arrives."""
+        engine = cls(
+            workload, cluster, policy, snapshot.knobs, environment, timeline=timeline, by_the_book=by_the_book
+        )
+        engine._restore(snapshot)
+        return engine
+
+    # ---- running ---------------------------------------------------------------------------------
+
+    def run(self, until_ms: int | None = None) -> None:
+        """Run until nothing is left to happen, or up to (not including) an instant."""
+        while (now_ms := self._next_ms()) is not None and (until_ms is None or now_ms < until_ms):
+            self._instant(now_ms)
+        if until_ms is not None:
+            self._clock(max(until_ms, self.now_ms))
+        elif self.records:
+            self._check_end()
+
+    def update(self, time_ms: int, knobs: Knobs) -> None:
+        """Change the knobs at an instant that has not been simulated yet; projected, legal knobs only."""
+        if time_ms < self.now_ms:
+            raise ConfigError(f"knob update at {time_ms} ms: the simulation is already at {self.now_ms} ms")
+        self._updates.append(Update(time_ms, knobs))
+        self._updates.sort(key=lambda update: update.time_ms)
+
+    def snapshot(self) -> Snapshot:
+        """Return the state at `now_ms`; the run may go on from it elsewhere, unchanged."""
+        for job in self._jobs.values():
+            job.settle(self.now_ms)
+        return Snapshot(
+            now_ms=self.now_ms,
+            knobs=self.knobs,
+            jobs=tuple(self._jobs[job_id].copy() for job_id in sorted(self._jobs)),
+            arrived=self._arrived,
+            places=(self._running_place, self._tail_place, self._front_place),
+            tick_anchor_ms=self._tick_anchor_ms,
+            dirty=tuple(part.dirty for part in self._parts),
+            reviews_ms=tuple(part.review_ms for part in self._parts),
+            completed_gpu_ms=tuple(self._completed),
+            sampled=self._sampled,
+            estimator=self._estimator.fork() if self._estimator else None,
+        )
+
+    def _next_ms(self) -> int | None:
+        """Return the next instant at which something happens."""
+        heap, jobs = self._heap, self._jobs
+        while heap:
+            _, kind, job_id, stamp = heap[0]
+            if kind >= _REVIEW or ((job := jobs.get(job_id)) is not None and job.stamp == stamp):
+                break
+            heappop(heap)
+        times = [heap[0][0]] if heap else []
+        if self._arrived < len(self.workload):
+            times.append(self.workload.facts[self._arrived].submit_ms)
+        if self._updates:
+            times.append(self._updates[0].time_ms)
+        return max(min(times), self.now_ms) if times else None
+
+    def _instant(self, now_ms: int) -> None:
+        self._clock(now_ms)
+        heap, jobs = self._heap, self._jobs
+        while heap and heap[0][0] <= now_ms:
+            _, kind, job_id, stamp = heappop(heap)
+            if kind >= _REVIEW:
+                self._wake(kind, job_id)
+            elif (job := jobs.get(job_id)) is not None and job.stamp == stamp:
+                self.events += 1
+                _HANDLERS[kind](self, job)
+        while self._updates and self._updates[0].time_ms <= now_ms:
+            self._change_knobs(self._updates.pop(0).knobs)
+        facts = self.workload.facts
+        while self._arrived < len(facts) and facts[self._arrived].submit_ms <= now_ms:
+            self._arrive(self._arrived)
+        if self.plan.refresh_ms:
+            self._refresh_sample()
+        for part in self._parts:
+            if part.dirty and self._on_tick():
+                self._pass(part)
+
+    def _clock(self, now_ms: int) -> None:
+        self.held_gpu_ms += self._used_gpus * (now_ms - self.now_ms)
+        self.now_ms = now_ms
+
+    # ---- events ----------------------------------------------------------------------------------
+
+    def _arrive(self, job_id: int) -> None:
+        self._arrived += 1
+        self.events += 1
+        facts = self.workload.facts[job_id]
+        self._note("submit", job_id)
+        home = self.cluster.home(facts.vc)
+        if home is None or facts.gpus > self.cluster.vcs[home].gpus:
+            self.records[job_id].rejected = True
+            reason = (
+                "no such virtual cluster"
+                if home is None
+                else f"wider than {self.cluster.vcs[home].gpus} GPUs"
+            )
+            self._note("reject", job_id, detail=reason)
+            return
+        job = JobView(job_id, facts, home, self._estimate_ms(job_id))
+        job.since_ms = job.stopped_ms = self.now_ms
+        job.overhead_ms = self.environment.cold_start_ms
+        job.grades = self.plan.grades
+        job.level = self._legal_level(self.plan.level(job))
+        job.place = self._next_tail()
+        self._jobs[job_id] = job
+        self._enqueue(job)
+
+    def _finish(self, job: JobView) -> None:
+        job.settle(self.now_ms)
+        work = self.workload.duration_ms[job.id] * FULL_SPEED_PPM
+        if job.done < work or job.done - work >= max(job.speed_ppm, FULL_SPEED_PPM) or job.overhead_ms:
+            raise InvariantError(f"job {job.id} ends with work {job.done} of {work} done")
+        job.done = work
+        self._release(job)
+        job.move(Move.FINISH)
+        del self._jobs[job.id]
+        record = self._record(job)
+        record.finish_ms = self.now_ms
+        self._completed.append(job.gpus * self.workload.duration_ms[job.id])
+        if self._estimator is not None:
+            self._estimator.observe(job.facts, self.workload.duration_ms[job.id], self.now_ms)
+        self._note("finish", job.id)
+
+    def _change_level(self, job: JobView) -> None:
+        job.settle(self.now_ms)
+        level = self._legal_level(self.plan.level(job))
+        if level != job.level:
+            self._note("demote" if level > job.level else "promote", job.id)
+            if self.plan.preemptive and not job.shielded:
+                top, bottom, sign = (job.level, level, 1) if level > job.level else (level, job.level, -1)
+                self._parts[job.home].index.add(top, bottom, job.nodes, sign)
+            self._move(job, level)
+            self._parts[job.home].dirty = True
+        self._schedule(job)
+
+    def _promote(self, job: JobView) -> None:
+        self._lift(job)
+        self._enqueue(job)
+
+    def _unshield(self, job: JobView) -> None:
+        part = self._parts[job.home]
+        job.shielded = False
+        part.index.add(0, job.level, job.nodes, 1)
+        part.dirty = True
+        job.settle(self.now_ms)
+        self._schedule(job)
+
+    def _wake(self, kind: int, home: int) -> None:
+        """A review asked for by a whole-pass policy makes its pass due; a tick only brings the instant."""
+        if kind == _REVIEW and self._parts[home].review_ms == self.now_ms:
+            self._parts[home].review_ms = None
+            self._parts[home].dirty = True
+
+    # ---- knobs -----------------------------------------------------------------------------------
+
+    def _adopt(self, knobs: Knobs) -> None:
+        self.knobs = knobs
+        sample = tuple(self._completed[: self._sampled[0]])
+        if isinstance(self.policy, QueuePolicy):
+            self.plan = self.policy.plan(knobs, sample)
+        else:
+            self.plan = _WHOLE_PASS
+        if self.plan.needs_estimates and self.environment.estimator is None:
+            raise ConfigError(
+                f"policy {self.policy.name} orders by estimates, and there are none; nothing was run."
+            )
+
+    def _change_knobs(self, knobs: Knobs) -> None:
+        if knobs == self.knobs:
+            return
+        self.events += 1
+        before = self.plan
+        self._adopt(knobs)
+        self._note("knobs", None, detail=knobs.text())
+        self._move_anchor(before.quantum_ms)
+        for job_id in sorted(self._jobs):
+            self._regrade(self._jobs[job_id], before)
+        self._rebuild()
+
+    def _regrade(self, job: JobView, before: Plan) -> None:
+        """Bring a job that is already there under the new plan."""
+        plan = self.plan
+        job.settle(self.now_ms)
+        if plan.regrade != "new_only":
+            job.grades = plan.grades
+        level = job.level
+        if plan.regrade == "immediate" and plan.grades != before.grades:
+            job.level = 0
+            level, job.level = plan.level(job), level
+        level = min(level, len(job.grades))
+        if level != job.level:
+            self._move(job, level)
+        safe_ms = -1 if job.started_ms is None else job.started_ms + plan.min_run_ms
+        job.shielded = job.state is JobState.RUNNING and safe_ms > self.now_ms
+        due_ms = self._starved_ms(job)
+        if due_ms is not None and due_ms <= self.now_ms:
+            self._lift(job)
+
+    def _move_anchor(self, before_ms: int) -> None:
+        """Let a new quantum count on from the last tick: next tick = max(now, last tick + new)."""
+        quantum_ms = self.plan.quantum_ms
+        if quantum_ms and before_ms and quantum_ms != before_ms:
+            last_ms = self.now_ms - (self.now_ms - self._tick_anchor_ms) % before_ms
+            self._tick_anchor_ms = max(self.now_ms, last_ms + quantum_ms)
+
+    def _rebuild(self) -> None:
+        """Build every queue and index from the jobs' own state; nothing derived outlives a change."""
+        self._heap = [entry for entry in self._heap if entry[1] == _REVIEW]
+        self._tick_ms = None
+        grades = max((len(job.grades) for job in self._jobs.values()), default=0)
+        levels = max(self.plan.levels, grades + 1) if self.plan.preemptive else 1
+        for part in self._parts:
+            part.rebuild(levels, preemptive=self.plan.preemptive)
+            part.dirty = True
+        for job_id in sorted(self._jobs):
+            job = self._jobs[job_id]
+            if job.state is JobState.PENDING:
+                self._enqueue(job)
+            else:
+                self._schedule(job)
+
+    def _refresh_sample(self) -> None:
+        """Take the services of the jobs completed so far into the plan, once a refresh period."""
+        period_ms = self.plan.refresh_ms
+        if self.now_ms // period_ms > self._sampled[1] // period_ms:
+            self._sampled = len(self._completed), self.now_ms
+            self._adopt(self.knobs)
+            self._rebuild()
+
+    # ---- queue and levels ------------------------------------------------------------------------
+
+    def _enqueue(self, job: JobView) -> None:
+        """Enter a pending job in its queue, and the time at which it will be starving."""
+        part, plan = self._parts[job.home], self.plan
+        if self._indexed:
+            key = job.place if plan.key is None else plan.key(job, self.now_ms)
+            part.queue.push(job, key, self._class_of(job))
+        due_ms = self._starved_ms(job)
+        if due_ms is not None:
+            heappush(self._heap, (due_ms, _PROMOTE, job.id, job.stamp))
+        part.dirty = True
+
+    def _class_of(self, job: JobView) -> JobClass:
+        plan = self.plan
+        if plan.strict:
+            return job.level, 0, True
+        alone = not self._relaxed or plan.consolidate is None or plan.consolidate(job)
+        return job.level, job.gpus, alone
+
+    def _starved_ms(self, job: JobView) -> int | None:
+        """Return when a pending job that has run and sunk is lifted to the first queue."""
+        starve_ms = self.plan.starve_ms
+        if starve_ms is None or job.level == 0 or job.graded_ms == 0 or job.state is not JobState.PENDING:
+            return None
+        limit_ms = starve_ms(job)
+        return None if limit_ms is None else job.stopped_ms + limit_ms
+
+    def _schedule(self, job: JobView) -> None:
+        """Enter the next thing that will happen to a running job, settled to now; older entries go stale."""
+        job.stamp += 1
+        left = self.workload.duration_ms[job.id] * FULL_SPEED_PPM - job.done
+        due_ms, kind = self.now_ms + job.overhead_ms - (-left // job.speed_ppm), _FINISH
+        change_ms = self.plan.next_change_ms(job)
+        if change_ms is not None and self.now_ms + change_ms < due_ms:
+            due_ms, kind = self.now_ms + change_ms, _CHANGE
+            if change_ms <= 0:
+                raise ConfigError(
+                    f"policy {self.policy.name}: next_change_ms = {change_ms}; it must be above 0"
+                )
+        heappush(self._heap, (due_ms, kind, job.id, job.stamp))
+        if job.shielded and job.started_ms is not None:
+            heappush(self._heap, (job.started_ms + self.plan.min_run_ms, _UNSHIELD, job.id, job.stamp))
+
+    def _move(self, job: JobView, level: int) -> None:
+        """Put a job at the end of another queue; one that waits and moves up loses its seniority there."""
+        if job.state is JobState.RUNNING:
+            self._parts[job.home].behind[job.id] = job
+        elif level < job.level:
+            job.first_ms = None
+        job.level = level
+        job.place = self._next_tail()
+
+    def _lift(self, job: JobView) -> None:
+        """Promote a starving job: first queue, service forgotten for grading, progress kept."""
+        job.stamp += 1
+        self._move(job, 0)
+        job.graded_ms = 0
+        job.first_ms = None
+        job.promotions += 1
+        job.stopped_ms = self.now_ms
+        self._note("promote", job.id)
+
+    def _next_tail(self) -> int:
+        self._tail_place += 1
+        return self._tail_place
+
+    def _legal_level(self, level: int) -> int:
+        if not 0 <= level < self.plan.levels:
+            raise ConfigError(
+                f"policy {self.policy.name}: level {level} of {self.plan.levels}; nothing was changed"
+            )
+        return level
+
+    def _estimate_ms(self, job_id: int) -> int | None:
+        if self._estimator is None:
+            return None
+        plan = self.plan
+        if self._estimator.retrain(self.now_ms, plan.retrain_ms) and plan.rescore:
+            for job in self._jobs.values():
+                if job.state is JobState.PENDING and job.first_start_ms is None:
+                    job.estimate_ms = self._ask(job.id)
+            self._rebuild()
+        return self._ask(job_id)
+
+    def _ask(self, job_id: int) -> int:
+        assert self._estimator is not None
+        facts = self.workload.facts[job_id]
+        return self._estimator.estimate_ms(job_id, facts, self.now_ms, self.plan.history_weight)
+
+    # ---- the pass --------------------------------------------------------------------------------
+
+    def _on_tick(self) -> bool:
+        """Whether a pass may happen now; if not, the next tick is entered."""
+        quantum_ms = self.plan.quantum_ms
+        if not quantum_ms:
+            return True
+        wait_ms = (self._tick_anchor_ms - self.now_ms) % quantum_ms
+        if self.now_ms < self._tick_anchor_ms:
+            wait_ms = self._tick_anchor_ms - self.now_ms
+        if wait_ms == 0:
+            return True
+        if self._tick_ms is None or self._tick_ms <= self.now_ms:
+            self._tick_ms = self.now_ms + wait_ms
+            heappush(self._heap, (self._tick_ms, _TICK, 0, 0))
+        return False
+
+    def _pass(self, part: Partition) -> None:
+        part.dirty = False
+        if self._indexed:
+            self._commit(part, *Walk(part, self._jobs, self.plan, self.now_ms, self._relaxed).run())
+            return
+        decisions = self.policy.decide(self._view(part), self.knobs)
+        lost, places = self._carry_out(part, decisions)
+        self._commit(part, lost, places)
+        review_ms = self.policy.next_review_ms(self._view(part), self.knobs)
+        if review_ms is not None and review_ms != part.review_ms:
+            if review_ms <= self.now_ms:
+                raise ConfigError(
+                    f"policy {self.policy.name}: next review at {review_ms} ms is not after now"
+                )
+            heappush(self._heap, (review_ms, _REVIEW, self._parts.index(part), 0))
+        part.review_ms = review_ms
+
+    def _view(self, part: Partition) -> ClusterView:
+        pending: list[JobView] = []
+        running: list[JobView] = []
+        for job_id in sorted(self._jobs):
+            job = self._jobs[job_id]
+            if self._parts[job.home] is part:
+                job.settle(self.now_ms)
+                (pending if job.state is JobState.PENDING else running).append(job)
+        sample = tuple(self._completed[: self._sampled[0]])
+        return ClusterView(self.now_ms, part.vc, tuple(pending), tuple(running), part.free_map(), sample)
+
+    def _carry_out(
+        self, part: Partition, decisions: list[Decision]
+    ) -> tuple[list[JobView], dict[int, Nodes]]:
+        """Check a policy's decisions and enter them in the index."""
+        lost: list[JobView] = []
+        places: dict[int, Nodes] = {}
+        free = part.free_map()
+        for decision in decisions:
+            if isinstance(decision, Preempt):
+                job = part.running.get(decision.job_id)
+                if job is None or job.shielded or job in lost:
+                    raise self._refusal(decision, "it is not running, or may not be preempted now")
+                lost.append(job)
+                free.give(job.nodes)
+                part.index.add(part.top(job), part.levels, job.nodes, 1)
+        for decision in decisions:
+            if isinstance(decision, Start):
+                waiting = self._jobs.get(decision.job_id)
+                if waiting is None or decision.job_id in places or (waiting.nodes and waiting not in lost):
+                    raise self._refusal(decision, "it is not pending")
+                nodes = free.place(waiting.gpus) if decision.nodes is None else decision.nodes
+                if nodes is None or sum(gpus for _, gpus in nodes) != waiting.gpus or not free.holds(nodes):
+                    raise self._refusal(decision, "its GPUs are not free")
+                free.take(nodes)
+                part.index.add(waiting.level if part.preemptive else 0, part.levels, nodes, -1)
+                places[decision.job_id] = nodes
+        return lost, places
+
+    def _refusal(self, decision: Decision, rule: str) -> ConfigError:
+        label = self.workload.facts[decision.job_id].label
+        verb = type(decision).__name__.lower()
+        return ConfigError(
+            f"policy {self.policy.name} asks to {verb} job {label}: {rule}; the run ends here."
+        )
+
+    def _commit(self, part: Partition, lost: list[JobView], places: dict[int, Nodes]) -> None:
+        """Preempt, then start, in walk order; then each queue stands as running jobs first, pending after."""
+        if not lost and not places and not part.behind:
+            return
+        moved = {job.id for job in lost if job.id in places}
+        settlers = [self._jobs[job_id] for job_id in places if job_id not in moved or job_id in part.behind]
+        dropped = [job for job in lost if job.id not in moved]
+        settlers += [job for job in part.behind.values() if job.id not in places and job not in dropped]
+        for job in lost:
+            self._stop(part, job)
+        for job_id, nodes in places.items():
+            self._start(part, self._jobs[job_id], nodes)
+        for job in sorted(settlers, key=_queue_order):
+            self._running_place += 1
+            job.place = self._running_place
+        for job in sorted(dropped, key=_queue_order, reverse=True):
+            if job.place < _FIRST_RUNNING_PLACE // 2:
+                job.place = self._front_place
+                self._front_place -= 1
+        for job in dropped:
+            self._enqueue(job)
+        part.behind.clear()
+        part.dirty = False
+
+    def _start(self, part: Partition, job: JobView, nodes: Nodes) -> None:
+        now_ms = self.now_ms
+        job.move(Move.START)
+        job.nodes = nodes
+        job.since_ms = job.started_ms = now_ms
+        if job.first_ms is None:
+            job.first_ms = now_ms
+        if job.first_start_ms is None:
+            job.first_start_ms = now_ms
+        spread = self._relaxed and is_spread(nodes, part.vc.gpus_per_node)
+        job.speed_ppm = job.facts.spread_ppm if spread else FULL_SPEED_PPM
+        if part.preemptive and self.plan.min_run_ms:
+            job.shielded = True
+            part.index.add(0, job.level, nodes, -1)
+        part.hold(job)
+        self._used_gpus += job.gpus
+        for node, _ in nodes:
+            if part.index.spare(part.levels - 1, node) < 0:
+                raise InvariantError(f"node {node} holds more GPUs than it has after job {job.id} started")
+        self._note("start", job.id, self._global(part, nodes))
+        self._schedule(job)
+
+    def _stop(self, part: Partition, job: JobView) -> None:
+        job.settle(self.now_ms)
+        self._note("preempt", job.id, self._global(part, job.nodes))
+        part.drop(job)
+        self._used_gpus -= job.gpus
+        job.nodes = ()
+        job.shielded = False
+        job.preemptions += 1
+        job.stopped_ms = self.now_ms
+        job.overhead_ms = self.environment.restart_ms(job.gpus)
+        job.move(Move.PREEMPT)
+
+    def _release(self, job: JobView) -> None:
+        part = self._parts[job.home]
+        part.index.add(part.top(job), part.levels, job.nodes, 1)
+        part.drop(job)
+        part.dirty = True
+        self._used_gpus -= job.gpus
+
+    # ---- accounts --------------------------------------------------------------------------------
+
+    def _record(self, job: JobView) -> Record:
+        record = self.records[job.id]
+        record.first_start_ms = job.first_start_ms
+        record.held_ms = job.held_ms
+        record.preemptions = job.preemptions
+        return record
+
+    def _note(self, kind: str, job_id: int | None, nodes: Nodes = (), detail: str = "") -> None:
+        if self.timeline is not None:
+            self.timeline.add(self.now_ms, kind, job_id, nodes, detail)
+
+    def _global(self, part: Partition, nodes: Nodes) -> Nodes:
+        first = part.vc.first_node
+        return nodes if first == 0 or self.timeline is None else tuple((first + node, n) for node, n in nodes)
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        self.now_ms = snapshot.now_ms
+        self._arrived = snapshot.arrived
+        self._running_place, self._tail_place, self._front_place = snapshot.places
+        self._tick_anchor_ms = snapshot.tick_anchor_ms
+        self._estimator = snapshot.estimator.fork() if snapshot.estimator else self.environment.estimator
+        self._completed = list(snapshot.completed_gpu_ms)
+        self._sampled = snapshot.sampled
+        for job in snapshot.jobs:
+            twin = self._jobs[job.id] = job.copy()
+            if twin.state is JobState.RUNNING:
+                self._parts[twin.home].running[twin.id] = twin
+                self._used_gpus += twin.gpus
+        self.held_before_gpu_ms = sum(job.gpus * job.held_ms for job in snapshot.jobs)
+        self._adopt(snapshot.knobs)
+        self._rebuild()
+        for home, part in enumerate(self._parts):
+            part.dirty = snapshot.dirty[home]
+            part.review_ms = snapshot.reviews_ms[home]
+            if part.review_ms is not None:
+                heappush(self._heap, (part.review_ms, _REVIEW, home, 0))
+        self._on_tick()
+
+    def _check_end(self) -> None:
+        """Everything that arrived has left, and the GPU time held equals the sum over the jobs."""
+        if self._jobs:
+            stuck = next(iter(self._jobs.values()))
+            raise ConfigError(
+                f"policy {self.policy.name} leaves {len(self._jobs)} jobs waiting for ever, "
+                f"job {stuck.facts.label} with {stuck.gpus} GPUs among them; the run ends here."
+            )
+        held = sum(
+            record.held_ms * facts.gpus
+            for record, facts in zip(self.records, self.workload.facts, strict=True)
+        )
+        if held != self.held_gpu_ms + self.held_before_gpu_ms:
+            raise InvariantError(f"GPU time held {self.held_gpu_ms} ms, by the jobs' own count {held} ms")
+
+
+def _queue_order(job: JobView) -> tuple[int, int, int]:
+    return job.level, job.place, job.id
+
+
+_HANDLERS: dict[int, Callable[[Engine, JobView], None]] = {
+    _FINISH: Engine._finish,
+    _CHANGE: Engine._change_level,
+    _PROMOTE: Engine._promote,
+    _UNSHIELD: Engine._unshield,
+}
+
+_WHOLE_PASS = Plan(level=lambda job: 0, next_change_ms=lambda job: None)

@@ -1,0 +1,77 @@
+"""One virtual cluster inside the engine: who runs where, who waits, and what is free for whom."""
+
+from __future__ import annotations
+
+from trimtab.cluster import FreeMap, Placement, VirtualCluster
+from trimtab.job import JobView
+from trimtab.simulate.index import CountIndex, GpuIndex, NodeIndex
+from trimtab.simulate.queue import PendingQueue
+
+
+class Partition:
+    """Everything here but `running` and the jobs' own state is derived, and can be rebuilt from them.
+
+    Attributes:
+        index: Free GPUs by level. levels: how many the index has.
+        on_node: node -> running jobs on it, by id.
+        behind: Running jobs that were put at the end of their queue at this instant.
+        dirty: Whether something happened since the last pass.
+        review_ms: When a whole-pass policy wants to be asked again.
+    """
+
+    def __init__(self, vc: VirtualCluster, placement: Placement, jobs: dict[int, JobView]) -> None:
+        self.vc = vc
+        self.placement = placement
+        self.queue = PendingQueue(jobs)
+        self.running: dict[int, JobView] = {}
+        self.behind: dict[int, JobView] = {}
+        self.dirty = False
+        self.review_ms: int | None = None
+        self._jobs = jobs
+        self.rebuild(1, preemptive=False)
+
+    def rebuild(self, levels: int, *, preemptive: bool) -> None:
+        """Build the index from nothing but who runs where; the queue starts empty."""
+        vc = self.vc
+        counted = self.placement == "count"
+        self.levels = levels
+        self.preemptive = preemptive
+        self.index: GpuIndex = (
+            CountIndex(levels, vc.gpus) if counted else NodeIndex(levels, vc.nodes, vc.gpus_per_node)
+        )
+        self.on_node: list[dict[int, JobView]] = [{} for _ in range(1 if counted else vc.nodes)]
+        self.queue = PendingQueue(self._jobs)
+        for job in self.running.values():
+            self.index.add(self.top(job), levels, job.nodes, -1)
+            for node, _ in job.nodes:
+                self.on_node[node][job.id] = job
+
+    def top(self, job: JobView) -> int:
+        """Return the highest level that cannot have a running job's GPUs: its own if it may lose them."""
+        return job.level if self.preemptive and not job.shielded else 0
+
+    def hold(self, job: JobView) -> None:
+        """Enter a job that has been given its GPUs in the index."""
+        self.running[job.id] = job
+        for node, _ in job.nodes:
+            self.on_node[node][job.id] = job
+
+    def drop(self, job: JobView) -> None:
+        """Strike out a job whose GPUs have been given back in the index."""
+        del self.running[job.id]
+        self.behind.pop(job.id, None)
+        for node, _ in job.nodes:
+            del self.on_node[node][job.id]
+
+    def free_map(self) -> FreeMap:
+        """Return what is really free, as a map to try things on."""
+        vc = self.vc
+        if self.placement == "count":
+            return FreeMap(
+                [vc.gpus - sum(job.gpus for job in self.running.values())], vc.gpus, self.placement
+            )
+        free = [vc.gpus_per_node] * vc.nodes
+        for job in self.running.values():
+            for node, gpus in job.nodes:
+                free[node] -= gpus
+        return FreeMap(free, vc.gpus_per_node, self.placement)
