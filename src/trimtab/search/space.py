@@ -32,25 +32,33 @@ class Axis:
 
     @property
     def lattice(self) -> int:
-        """Steps between the first and the last value; 0 if continuous."""
-        return int(self.high - self.low) if self.scale == "int" else self.steps
+        """Steps between the first and the last value; 0 if continuous, or if they are the same."""
+        return int(self.high - self.low) if self.scale == "int" or self.low == self.high else self.steps
 
     def decode(self, unit: float) -> AxisValue:
-        """Return the value at `unit` in [0, 1]; a lattice takes the nearest point, half to even."""
+        """Return the value at `unit`, clipped to [0, 1]; a lattice takes the nearest point, half to even."""
+        unit = min(max(unit, 0.0), 1.0)
         if self.scale == "choice":
             return self.choices[min(int(unit * len(self.choices)), len(self.choices) - 1)]
         if self.lattice:
             unit = round(unit * self.lattice) / self.lattice
         if self.scale == "int":
             return int(self.low) + round(unit * self.lattice)
+        if unit in (0, 1):
+            return float(self.high if unit else self.low)  # the ends exactly
         if self.scale == "log":
-            return math.exp(math.log(self.low) + unit * (math.log(self.high) - math.log(self.low)))
-        return self.low + unit * (self.high - self.low)
+            value = math.exp(math.log(self.low) + unit * (math.log(self.high) - math.log(self.low)))
+        else:
+            value = self.low + unit * (self.high - self.low)
+        return float(min(max(value, self.low), self.high))
 
     def encode(self, value: AxisValue) -> float:
-        """Return where a value lies in [0, 1]; values outside are clipped to the ends."""
+        """Return where a value lies in [0, 1]: outside, the nearest end; an unknown choice, the first."""
         if self.scale == "choice":
-            return (self.choices.index(value) + 0.5) / len(self.choices)
+            place = self.choices.index(value) if value in self.choices else 0
+            return (place + 0.5) / len(self.choices)
+        if self.low == self.high:
+            return 0.0
         assert isinstance(value, int | float)
         clipped = min(max(float(value), self.low), self.high)
         if self.scale == "log":
@@ -63,7 +71,7 @@ class Axis:
             return list(self.choices)
         if self.lattice:
             return [self.decode(step / self.lattice) for step in range(self.lattice + 1)]
-        return None
+        return [self.decode(0.0)] if self.low == self.high else None
 
 
 Point = Mapping[str, AxisValue]
