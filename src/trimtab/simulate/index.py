@@ -31,6 +31,10 @@ class GpuIndex(Protocol):
         """Return what a node has left at a level."""
         ...
 
+    def total(self, level: int) -> int:
+        """Return what all nodes together have left at a level."""
+        ...
+
 
 class CountIndex:
     """Placement `count`: GPUs are interchangeable, so there is one number a level."""
@@ -52,6 +56,9 @@ class CountIndex:
     def spare(self, level: int, node: int) -> int:
         return self.avail[level]
 
+    def total(self, level: int) -> int:
+        return self.avail[level]
+
 
 class NodeIndex:
     """Placement by node: per level, each node's number and, per number, the set of nodes as a bitmap.
@@ -63,6 +70,7 @@ class NodeIndex:
     def __init__(self, levels: int, nodes: int, gpus_per_node: int) -> None:
         self.gpus_per_node = gpus_per_node
         self.avail = [[gpus_per_node] * nodes for _ in range(levels)]
+        self._total = [nodes * gpus_per_node] * levels
         everyone = (1 << nodes) - 1
         self._with = [[0] * gpus_per_node + [everyone] for _ in range(levels)]
 
@@ -130,6 +138,7 @@ class NodeIndex:
         for level in range(top, bottom):
             avail, row = self.avail[level], self._with[level]
             for node, gpus in nodes:
+                self._total[level] += gpus * sign
                 before = avail[node]
                 after = avail[node] = before + gpus * sign
                 if before > 0:
@@ -139,3 +148,6 @@ class NodeIndex:
 
     def spare(self, level: int, node: int) -> int:
         return self.avail[level][node]
+
+    def total(self, level: int) -> int:
+        return self._total[level]
