@@ -119,9 +119,11 @@ def read_table(
     body = data if header is not None else rest
     if not body.strip():
         raise InputError(f"{source}: has a header and no row; nothing was loaded.")
-    bad = _ragged(data, separator, len(names), quoted)
+    if header is None and first.count('"') % 2:
+        raise InputError(f"{source}: the header line has an odd number of quotes; nothing was loaded.")
+    bad = _ragged(body, separator, len(names), quoted)
     if bad is not None:
-        line, fields = bad
+        line, fields = bad[0] + (header is None), bad[1]
         raise InputError(
             f"{source}: line {line} has {fields} fields where {len(names)} are named"
             " (a damaged or cut file?); nothing was loaded."
@@ -380,4 +382,6 @@ def _slow_table(body: str, separator: str, names: Sequence[str], source: str) ->
         rows = [row for row in csv.reader(io.StringIO(body), delimiter=separator) if row]
     except csv.Error as problem:
         raise InputError(f"{source}: is not a csv ({problem}); nothing was loaded.") from None
+    if any(len(row) != len(names) for row in rows):
+        raise InputError(f"{source}: quotes do not match up; nothing was loaded.")
     return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String()), orient="row")

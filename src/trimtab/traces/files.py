@@ -37,11 +37,13 @@ class Stored:
         """Return the data as text; bytes that are not UTF-8 become U+FFFD, a byte order mark goes.
 
         Raises:
-            InputError: If the data holds NUL bytes, as no text does.
+            InputError: If the data holds NUL bytes, as no text does, or nothing but blanks.
         """
         if b"\x00" in self.data:
             raise InputError(f"{self.path}: is binary, not text; nothing was loaded.")
         text = self.data.decode("utf-8-sig", errors="replace")
+        if not text.strip():
+            raise InputError(f"{self.path}: is empty; nothing was loaded.")
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -124,8 +124,9 @@ def _settle(sift: Sift, table: Table, mapping: dict[str, str], notes: list[str],
     sift.leave_out("job id not readable", strange)
     sift.leave_out("no submit time, or not readable", pl.col("submit_ms").is_null())
     sift.leave_out("run time is negative", pl.col("elapsed_ms") < 0)
-    # Slurm writes Start before Submit, or 1970, for what never ran.
-    started = (pl.col("start_ms") >= pl.col("submit_ms")) | (pl.col("elapsed_ms") > 0)
+    # Slurm writes Start before Submit, 1970 or the moment of cancelling for what never ran.
+    cancelled = (pl.col("state") == "CANCELLED").fill_null(False)
+    started = ((pl.col("start_ms") >= pl.col("submit_ms")) & ~cancelled) | (pl.col("elapsed_ms") > 0)
     bare = pl.col("elapsed_ms").is_null() & pl.col("end_ms").is_not_null() & pl.col("start_ms").is_not_null()
     sift.rows = sift.rows.with_columns(
         started=started.fill_null(False) & (pl.col("state").fill_null("") != "PENDING"),
@@ -139,11 +140,8 @@ def _settle(sift: Sift, table: Table, mapping: dict[str, str], notes: list[str],
     last = pl.col("row") == pl.col("row").max().over("base", "part", "key")
     again = "the same run again, from an earlier snapshot"
     sift.leave_out(again, ~last)
-    before = sift.rows.height
     expanded = _expand_arrays(sift)
-    joined = before + expanded - sift.rows.height
     parts, requeued = _join_runs(sift.rows)
-    joined += sift.rows.height - parts.height
     gangs = parts.group_by("base", maintain_order=True).agg(
         pl.col("row").min(),
         pl.col("job_id").first(),
@@ -157,7 +155,7 @@ def _settle(sift: Sift, table: Table, mapping: dict[str, str], notes: list[str],
         pl.col("end_ms").max(),
         pl.len().alias("members"),
     )
-    joined += parts.height - gangs.height
+    joined = sift.rows.height - gangs.height
     several = gangs.filter(pl.col("members") > 1).height
     sift.rows = gangs.sort("row", maintain_order=True)
     if requeued:
@@ -184,7 +182,8 @@ _ADDED = ("gpus", "cpus", "memory_gib")
 
 def _join_runs(rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """Join the rows of one id and part: the first submit, the sum of runs, the last row's state and size."""
-    rows = rows.sort("submit_ms", "start_ms", "row", nulls_last=True, maintain_order=True)
+    # A row that waits with the submit time of a run is an earlier snapshot of it; a requeue submits anew.
+    rows = rows.sort("submit_ms", "start_ms", "row", nulls_last=False, maintain_order=True)
     run_ms = pl.when(pl.col("started")).then(pl.col("elapsed_ms"))
     over = ~pl.col("state").last().fill_null("").is_in(_UNFINISHED) & pl.col("started").any()
     # A row that waits again after a requeue has no GPUs allocated yet; its request counts either way.
@@ -263,7 +262,7 @@ def limit_ms(text: pl.Expr) -> pl.Expr:
     after_days = r"^(\d{1,6})-(\d{1,4})(?::(\d{1,4}))?(?::(\d{1,4}))?$"
     days, hours, minutes, seconds = (number(text.str.extract(after_days, group)) for group in range(1, 5))
     dayed = (days * 86_400 + hours * 3600 + minutes.fill_null(0) * 60 + seconds.fill_null(0)) * 1000
-    return pl.coalesce(plain.round().cast(pl.Int64), elapsed_ms(text), dayed.round().cast(pl.Int64))
+    return pl.coalesce(plain.round().cast(pl.Int64), dayed.round().cast(pl.Int64), elapsed_ms(text))
 
 
 def gpus_of(text: pl.Expr) -> pl.Expr:
