@@ -138,6 +138,19 @@ def test_unsorted_rows_and_ties_keep_the_source_order(tmp_path: Path) -> None:
     assert load(str(put(tmp_path, text))).labels("job_id") == ["b", "d", "a", "c"]
 
 
+def test_everything_at_once_and_nothing_for_long(tmp_path: Path) -> None:
+    text = "job_id,submit_s,duration_s,gpus\na,0,1,1\nb,0,0,1\nc,-5,1,1\nd,9e9,1,1\n"
+    trace = load(str(put(tmp_path, text)))
+    assert trace.labels("job_id") == ["c", "a", "b", "d"]
+    assert trace.column("submit_ms").tolist() == [-5000, 0, 0, 9 * 10**12]
+
+
+def test_home_is_understood_after_a_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, GOOD)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert len(load("table:~/t.csv")) == 2
+
+
 @pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b""])
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r", "\n\n"])
 def test_line_endings_and_byte_order_marks(tmp_path: Path, mark: bytes, ending: str) -> None:

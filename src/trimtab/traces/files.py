@@ -54,6 +54,8 @@ def read(path: str | Path) -> Stored:
         InputError: If the file is missing, a folder, unreadable, empty or damaged.
     """
     path = Path(path)
+    with contextlib.suppress(RuntimeError):  # the shell leaves the ~ of FORMAT:~/file alone
+        path = path.expanduser()
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
