@@ -370,8 +370,8 @@ def _ragged(data: str, separator: str, width: int, quoted: bool) -> tuple[int, i
         return None
     raw = np.frombuffer(data.encode() if data.endswith("\n") else data.encode() + b"\n", dtype=np.uint8)
     ends = np.flatnonzero(raw == ord("\n"))
-    commas = np.cumsum(raw == ord(separator))[ends]
-    fields = np.diff(commas, prepend=0) + 1
+    before = np.searchsorted(np.flatnonzero(raw == ord(separator)), ends)  # separators up to each line's end
+    fields = np.diff(before, prepend=0) + 1
     wrong = np.flatnonzero(fields != width)
     return (int(wrong[0]) + 1, int(fields[wrong[0]])) if len(wrong) else None
 
