@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 from trimtab.errors import ConfigError, UnknownName
@@ -17,6 +18,7 @@ POLICIES: dict[str, type[Policy]] = {
 }
 
 
+@lru_cache
 def find_policy(name: str) -> Policy:
     """Return the policy called `name`, or a user's own `file.py::Name`.
 

@@ -1,0 +1,52 @@
+"""The record of one tuning round: what was known, what was tried and what was decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab.control.guardrails import Apply, Verdict
+from trimtab.knobs import Knobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round. Times in seconds on the trace's output clock; `search_s` is wall time, never compared."""
+
+    time_s: float
+    knobs_before: Knobs
+    verdict: Verdict
+    gain: float
+    cost_running: float  # the objective of the running setting on the round's future
+    cost_best: float
+    trials: int
+    pending: int
+    running: int
+    arrivals: int  # jobs of the future that the trials were run on
+    search_s: float
+
+    @property
+    def knobs_after(self) -> Knobs:
+        """The knobs in force after the round."""
+        return self.verdict.knobs if isinstance(self.verdict, Apply) else self.knobs_before
+
+    @property
+    def switched(self) -> bool:
+        return isinstance(self.verdict, Apply)
+
+    def jsonable(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "time_s": self.time_s,
+            "verdict": "apply" if self.switched else "keep",
+            "reason": self.verdict.reason,
+            "knobs": self.knobs_after.jsonable(),
+            "gain": self.gain,
+            "cost_running": self.cost_running,
+            "cost_best": self.cost_best,
+            "trials": self.trials,
+            "pending": self.pending,
+            "running": self.running,
+            "arrivals": self.arrivals,
+            "search_s": self.search_s,
+        }

@@ -1,0 +1,1 @@
+"""Pages people look at: self-contained html, no network."""

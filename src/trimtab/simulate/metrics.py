@@ -1,0 +1,174 @@
+"""From what became of each job to the table people read and the numbers they compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from trimtab.cluster import Cluster
+from trimtab.simulate.engine import Record
+from trimtab.simulate.workload import Workload
+from trimtab.timeline import Timeline
+from trimtab.traces.trace import Trace
+
+Metrics = dict[str, float | int | None]
+
+
+def jobs_table(workload: Workload, records: Sequence[Record], trace: Trace | None = None) -> pl.DataFrame:
+    """Return one row a job, in id order; times in seconds on the trace's output clock.
+
+    `wait_s` is JCT less run time (restart cost and slowdown included); `queue_s` is the time without
+    GPUs. Both are null for jobs that did not finish. `trace` adds the columns it has.
+    """
+    finished = [record.finish_ms is not None for record in records]
+    submit = [facts.submit_ms for facts in workload.facts]
+    jct = [None if r.finish_ms is None else r.finish_ms - at for r, at in zip(records, submit, strict=True)]
+    columns: dict[str, Any] = {
+        "job_id": [facts.label for facts in workload.facts],
+        "submit_s": _seconds(submit),
+        "start_s": _seconds([record.first_start_ms for record in records]),
+        "finish_s": _seconds([record.finish_ms for record in records]),
+        "gpus": [facts.gpus for facts in workload.facts],
+        "duration_s": _seconds(workload.duration_ms),
+        "wait_s": _seconds(_less(jct, workload.duration_ms)),
+        "queue_s": _seconds(_less(jct, [record.held_ms for record in records])),
+        "jct_s": _seconds(jct),
+        "held_s": _seconds([r.held_ms if done else None for r, done in zip(records, finished, strict=True)]),
+        "preemptions": [record.preemptions for record in records],
+        "rejected": [record.rejected for record in records],
+        "vc": pl.Series([facts.vc for facts in workload.facts], dtype=pl.String),
+    }
+    table = pl.DataFrame(columns)
+    return table if trace is None else _with_trace(table, trace)
+
+
+def _seconds(times_ms: Sequence[int | None]) -> pl.Series:
+    return pl.Series(times_ms, dtype=pl.Int64).cast(pl.Float64) / 1000
+
+
+def _less(left: Sequence[int | None], right: Sequence[int]) -> list[int | None]:
+    return [None if a is None else a - b for a, b in zip(left, right, strict=True)]
+
+
+def _with_trace(table: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Add model, service class and deadlines by job; a deadline is met before its last value is gone."""
+    extra = trace.jobs.select(
+        "job_id", *(name for name in ("model", "service_class", "deadline_ms") if name in trace.jobs.columns)
+    ).unique("job_id", keep="first")
+    table = table.join(extra, on="job_id", how="left", maintain_order="left")
+    if "deadline_ms" not in table.columns:
+        return table
+    deadline_s = pl.col("deadline_ms").str.split("/").list.last().cast(pl.Float64) / 1000
+    return table.with_columns(deadline_s.alias("deadline_s")).with_columns(
+        (pl.col("jct_s") <= pl.col("deadline_s")).alias("deadline_met")
+    ).drop("deadline_ms")
+
+
+def metrics_of(table: pl.DataFrame, cluster: Cluster) -> Metrics:
+    """Return the numbers of one run; percentiles by linear interpolation, null where one does not apply."""
+    done = table.filter(pl.col("finish_s").is_not_null())
+    if done.is_empty():
+        names = (
+            "jct_s_mean jct_s_p50 jct_s_p99 wait_s_mean wait_s_p50 wait_s_p99 queue_s_mean slowdown_mean "
+            "gpu_utilisation makespan_s rho_le_1_share slo_violation_rate"
+        ).split()
+        return {**_counts(table), **dict.fromkeys(names)}
+    jct, wait = done["jct_s"].to_numpy(), done["wait_s"].to_numpy()
+    makespan_s = float(done["finish_s"].max()) - float(table["submit_s"].min())  # type: ignore[arg-type]
+    held = float((done["held_s"] * done["gpus"]).sum())
+    ran = done.filter(pl.col("duration_s") > 0)
+    return {
+        **_counts(table),
+        "jct_s_mean": float(jct.mean()),
+        "jct_s_p50": float(np.percentile(jct, 50)),
+        "jct_s_p99": float(np.percentile(jct, 99)),
+        "wait_s_mean": float(wait.mean()),
+        "wait_s_p50": float(np.percentile(wait, 50)),
+        "wait_s_p99": float(np.percentile(wait, 99)),
+        "queue_s_mean": float(done["queue_s"].mean()),  # type: ignore[arg-type]
+        "slowdown_mean": float((ran["held_s"] / ran["duration_s"]).mean()) if ran.height else None,  # type: ignore[arg-type]
+        "gpu_utilisation": held / (cluster.gpus * makespan_s) if makespan_s > 0 else None,
+        "makespan_s": makespan_s,
+        "rho_le_1_share": _rho_share(ran, cluster),
+        "slo_violation_rate": _violations(table),
+    }
+
+
+def _counts(table: pl.DataFrame) -> Metrics:
+    return {
+        "jobs": table.height,
+        "finished": int(table["finish_s"].is_not_null().sum()),
+        "rejected": int(table["rejected"].sum()),
+        "preemptions": int(table["preemptions"].sum()),
+    }
+
+
+def _violations(table: pl.DataFrame) -> float | None:
+    if "deadline_s" not in table.columns:
+        return None
+    bound = table.filter(pl.col("deadline_s").is_not_null() & ~pl.col("rejected"))
+    return 1 - float(bound["deadline_met"].fill_null(False).mean()) if bound.height else None  # type: ignore[arg-type]
+
+
+def _rho_share(done: pl.DataFrame, cluster: Cluster) -> float | None:
+    """Return the share of jobs with finish-time fairness rho <= 1.
+
+    rho = JCT / (run time x max(1, GPUs x mean number of active jobs in its life / GPUs of its VC)).
+    """
+    if done.is_empty():
+        return None
+    fair = 0
+    homes = [cluster.home(vc) for vc in done["vc"].to_list()]
+    for home in set(homes) - {None}:
+        members = done.filter(pl.Series([at == home for at in homes]))
+        submit, finish = members["submit_s"].to_numpy(), members["finish_s"].to_numpy()
+        active = (_job_seconds(submit, finish, finish) - _job_seconds(submit, finish, submit)) / (finish - submit)
+        crowding = np.maximum(1.0, members["gpus"].to_numpy() * active / cluster.vcs[home or 0].gpus)
+        fair += int(np.sum(members["jct_s"].to_numpy() <= members["duration_s"].to_numpy() * crowding))
+    return fair / done.height
+
+
+def _job_seconds(submit: np.ndarray, finish: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Return the integral of the number of active jobs from the beginning up to each instant of `at`."""
+
+    def passed(starts: np.ndarray) -> np.ndarray:
+        ordered = np.sort(starts)
+        sums = np.concatenate([[0.0], np.cumsum(ordered)])
+        count = np.searchsorted(ordered, at, side="right")
+        return count * at - sums[count]
+
+    return passed(submit) - passed(finish)
+
+
+def load_series(timeline: Timeline, step_ms: int) -> pl.DataFrame:
+    """Return mean GPUs held and mean jobs pending per step: columns `time_s, gpus_held, jobs_pending`."""
+    changes = {"submit": (0, 1), "reject": (0, -1), "start": (1, -1), "preempt": (-1, 1), "finish": (-1, 0)}
+    rows = [
+        (event.time_ms, sign * timeline.gpus[event.job], waiting)
+        for event in timeline.events
+        if event.job is not None and event.kind in changes
+        for sign, waiting in [changes[event.kind]]
+    ]
+    if not rows:
+        return pl.DataFrame(schema={"time_s": pl.Float64, "gpus_held": pl.Float64, "jobs_pending": pl.Float64})
+    times, gpus, pending = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    first, last = times[0] // step_ms * step_ms, times[-1]
+    edges = np.arange(first, last + step_ms, step_ms)
+    return pl.DataFrame(
+        {
+            "time_s": edges[:-1] / 1000,
+            "gpus_held": _step_means(times, np.cumsum(gpus), edges),
+            "jobs_pending": _step_means(times, np.cumsum(pending), edges),
+        }
+    )
+
+
+def _step_means(times: np.ndarray, levels: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return the mean of a step function between successive edges; it is 0 before its first time."""
+    area = np.concatenate([[0], np.cumsum(levels[:-1] * np.diff(times))])
+    before = np.searchsorted(times, edges, side="right") - 1
+    at = np.where(before < 0, 0, area[before] + levels[before] * (edges - times[before]))
+    return np.diff(at) / np.diff(edges)
