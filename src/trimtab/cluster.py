@@ -140,7 +140,7 @@ class FreeMap:
         """Whether all these GPUs are free."""
         return all(self.free[node] >= gpus for node, gpus in nodes)
 
-    def place(self, gpus: int, consolidate: bool = True) -> Nodes | None:
+    def place(self, gpus: int, consolidate: bool = False) -> Nodes | None:
         """Return where a gang goes by the placement rule, or None; `consolidate` forbids spreading."""
         if self.placement == "count":
             return ((0, gpus),) if self.free[0] >= gpus else None

@@ -65,9 +65,10 @@ class Plan:
         regrade: What new grades do to jobs already there: immediate, lazy or new_only.
         key: Order inside a level, smaller first, ties by id; it may not change while a job is pending.
             None leaves the order to the engine: running jobs first, then pending ones, newcomers last.
-        level, next_change_ms: The level of a job, and how long a running job may run until it changes.
+        level, next_change_ms: The level of a job, and how long a running job may run until that or its key
+            has to be looked at again.
         starve_ms: Waiting time after which a pending job is lifted to level 0, None for never.
-        consolidate: Whether a gang may not be spread (relaxed placement only).
+        consolidate: Whether a gang may not be spread (relaxed placement only); None: any may be.
         min_run_ms: Time a started job is safe from preemption.
         quantum_ms: Passes happen only at multiples of this; 0 = at every event.
         needs_estimates: Whether the order reads `estimate_ms`.
@@ -190,7 +191,7 @@ def walk(view: ClusterView, plan: Plan) -> list[Decision]:
             really_free.give(job.nodes)
         if stopped:
             continue
-        alone = plan.consolidate is None or plan.consolidate(job)
+        alone = plan.consolidate is not None and plan.consolidate(job)
         nodes = really_free.place(job.gpus, alone) or lifted.place(job.gpus, alone)
         if nodes is not None:
             lifted.take(nodes)

@@ -198,7 +198,7 @@ class Tiresias(QueuePolicy):
             regrade=knobs.choice("regrade"),
             key=_key(priority, knobs.choice("in_queue_order"), completed_gpu_ms),
             level=graded_level,
-            next_change_ms=graded_change_ms,
+            next_change_ms=gittins_change_ms(completed_gpu_ms) if priority == "gittins" else graded_change_ms,
             starve_ms=_starve_ms(knobs.fraction("promote_knob"), knobs.choice("starve_mode")),
             consolidate=_consolidate(ppm(knobs.fraction("pack_limit"))),
             min_run_ms=knobs.integer("min_run") * 1000,
@@ -253,6 +253,22 @@ def gittins_key(completed_gpu_ms: tuple[int, ...]) -> Callable[[JobView, int], K
         return -index.at(attained, bound), _seniority(job)
 
     return key
+
+
+def gittins_change_ms(completed_gpu_ms: tuple[int, ...]) -> Callable[[JobView], int | None]:
+    """Return when a running job's level or index next falls: between the sizes of the sample it only rises."""
+    sample = GittinsIndex.of(completed_gpu_ms).sample_gpu_ms
+
+    def change_ms(job: JobView) -> int | None:
+        grade_ms = graded_change_ms(job)
+        attained = job.attained_gpu_ms()
+        passed = bisect_right(sample, attained)
+        if passed == len(sample):
+            return grade_ms
+        size_ms = -(-(sample[passed] - attained) // job.gpus)
+        return size_ms if grade_ms is None else min(grade_ms, size_ms)
+
+    return change_ms
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -32,7 +33,11 @@ _FIRST_RUNNING_PLACE = -(1 << 60)
 
 def flat_restart(restart_ms: int) -> Callable[[int], int]:
     """Return a restart cost that is the same for every gang."""
-    return lambda gpus: restart_ms
+    return partial(_flat, restart_ms)
+
+
+def _flat(restart_ms: int, gpus: int) -> int:
+    return restart_ms
 
 
 @dataclass(frozen=True)
@@ -196,6 +201,10 @@ class Engine:
             estimator=self._estimator.fork() if self._estimator else None,
         )
 
+    def active(self, job_id: int) -> JobView | None:
+        """Return a job that is pending or running now, None otherwise; read it only."""
+        return self._jobs.get(job_id)
+
     def _next_ms(self) -> int | None:
         """Return the next instant at which something happens."""
         heap, jobs = self._heap, self._jobs
@@ -209,6 +218,8 @@ class Engine:
             times.append(self.workload.facts[self._arrived].submit_ms)
         if self._updates:
             times.append(self._updates[0].time_ms)
+        if self.plan.refresh_ms and self._jobs:
+            times.append(self._sampled[1] - self._sampled[1] % self.plan.refresh_ms + self.plan.refresh_ms)
         return max(min(times), self.now_ms) if times else None
 
     def _instant(self, now_ms: int) -> None:
@@ -287,7 +298,7 @@ class Engine:
                 top, bottom, sign = (job.level, level, 1) if level > job.level else (level, job.level, -1)
                 self._parts[job.home].index.add(top, bottom, job.nodes, sign)
             self._move(job, level)
-            self._parts[job.home].dirty = True
+        self._parts[job.home].dirty = True
         self._schedule(job)
 
     def _promote(self, job: JobView) -> None:
@@ -374,6 +385,7 @@ class Engine:
             if job.state is JobState.PENDING:
                 self._enqueue(job)
             else:
+                job.settle(self.now_ms)
                 self._schedule(job)
 
     def _refresh_sample(self) -> None:
@@ -401,7 +413,7 @@ class Engine:
         plan = self.plan
         if plan.strict:
             return job.level, 0, True
-        alone = not self._relaxed or plan.consolidate is None or plan.consolidate(job)
+        alone = not self._relaxed or (plan.consolidate is not None and plan.consolidate(job))
         return job.level, job.gpus, alone
 
     def _starved_ms(self, job: JobView) -> int | None:
@@ -657,7 +669,8 @@ class Engine:
             part.review_ms = snapshot.reviews_ms[home]
             if part.review_ms is not None:
                 heappush(self._heap, (part.review_ms, _REVIEW, home, 0))
-        self._on_tick()
+        if any(snapshot.dirty):
+            self._on_tick()
 
     def _check_end(self) -> None:
         """Everything that arrived has left, and the GPU time held equals the sum over the jobs."""

@@ -55,9 +55,7 @@ class Walk:
                 if self._keeps(job, (level, key, job_id)):
                     continue
                 self._lose(job)
-                alone = self._alone(job)
-            else:
-                alone = job_class[2]
+            alone = self._alone(job)
             if job.gpus >= self.failed[alone]:
                 continue
             if not self._place(job, (level, key, job_id), alone):
@@ -67,7 +65,8 @@ class Walk:
         return self.lost, self.places
 
     def _alone(self, job: JobView) -> bool:
-        return not self.relaxed or self.plan.consolidate is None or self.plan.consolidate(job)
+        consolidate = self.plan.consolidate
+        return not self.relaxed or (consolidate is not None and consolidate(job))
 
     def _fail(self, gpus: int, alone: bool) -> None:
         """Close a width and all wider ones; where spreading failed, consolidating would have, too."""

@@ -1,0 +1,232 @@
+"""Hypothesis strategies for whole simulations: small odd clusters, odd jobs, any policy, legal knobs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from trimtab.cluster import PLACEMENTS, Cluster, Placement
+from trimtab.job import JobFacts
+from trimtab.knobs import Knob, Knobs, Space
+from trimtab.policies.catalog import POLICIES, find_policy
+from trimtab.policies.policy import Policy
+from trimtab.simulate.engine import Engine, Environment
+from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
+
+# Run times and gaps that meet: on the same instants, on thresholds, on the ends of safe times, on no round number.
+_SPANS_MS = (0, 1, 999, 7_000, 10_000, 15_000, 20_000, 30_000, 60_000, 61_003, 120_000, 250_001, 3_600_000)
+_GAPS_MS = (0, 0, 0, 0, 1, 5_000, 7_000, 10_000, 15_000, 30_000, 90_000, 600_000)
+
+
+@dataclass(frozen=True)
+class RestartCost:
+    """A fixed cost and one per GPU: not the same for all gangs."""
+
+    fixed_ms: int
+    gpu_ms: int
+
+    def __call__(self, gpus: int) -> int:
+        return self.fixed_ms + self.gpu_ms * gpus
+
+
+@dataclass
+class LearningEstimator:
+    """The mean of what had completed when it was last retrained: estimates that depend on the past."""
+
+    seen_ms: int = 0
+    count: int = 0
+    mean_ms: int = 30_000
+    trained_ms: int = 0
+
+    def observe(self, facts: JobFacts, duration_ms: int, now_ms: int) -> None:
+        self.seen_ms += duration_ms
+        self.count += 1
+
+    def retrain(self, now_ms: int, period_ms: int) -> bool:
+        if now_ms - self.trained_ms < period_ms:
+            return False
+        self.trained_ms = now_ms
+        self.mean_ms = self.seen_ms // max(self.count, 1) + 1
+        return True
+
+    def estimate_ms(self, job_id: int, facts: JobFacts, now_ms: int, history_weight: float) -> int:
+        return max(1, self.mean_ms * (1 + job_id % 3) + round(1000 * history_weight))
+
+    def fork(self) -> LearningEstimator:
+        return replace(self)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One simulation, ready to be run in several ways."""
+
+    workload: Workload
+    cluster: Cluster
+    policy_name: str
+    knobs: Knobs
+    placement: Placement
+    restart: RestartCost
+    cold_start_ms: int
+    estimates_ms: tuple[int, ...] | None  # None: learnt from completions
+    completed_gpu_ms: tuple[int, ...]
+    updates: tuple[tuple[int, Knobs], ...] = ()
+
+    @property
+    def policy(self) -> Policy:
+        return find_policy(self.policy_name)
+
+    @property
+    def environment(self) -> Environment:
+        told = self.estimates_ms
+        estimator: Estimator = LearningEstimator() if told is None else OracleEstimator(told)
+        return Environment(
+            placement=self.placement,
+            restart_ms=self.restart,
+            cold_start_ms=self.cold_start_ms,
+            estimator=estimator,
+            completed_gpu_ms=self.completed_gpu_ms,
+        )
+
+    def engine(self, *, by_the_book: bool = False, policy: Policy | None = None) -> Engine:
+        """Return an engine that has not run, its updates entered."""
+        engine = Engine(
+            self.workload,
+            self.cluster,
+            policy or self.policy,
+            self.knobs,
+            self.environment,
+            timeline=True,
+            by_the_book=by_the_book,
+        )
+        for time_ms, knobs in self.updates:
+            engine.update(time_ms, knobs)
+        return engine
+
+    def done(self, **ways: Any) -> Engine:
+        """Return an engine that has run to the end."""
+        engine = self.engine(**ways)
+        engine.run()
+        return engine
+
+
+def values(knob: Knob) -> st.SearchStrategy[Any]:
+    """Return legal values of a knob, small ones often: jobs here are short."""
+    match knob.kind:
+        case "choice":
+            return st.sampled_from(knob.choices)
+        case "bool":
+            return st.booleans()
+        case "list":
+            low = int(knob.low)
+            one = st.one_of(st.sampled_from([low, 2 * low, 3600]), st.integers(low, 60 * low))
+            return st.lists(one, max_size=3).map(lambda items: tuple(sorted(set(items))))
+        case "int":
+            low, high = int(knob.low), int(min(knob.high, knob.low + 600))
+            near = st.sampled_from(sorted({low, min(high, low + 7), min(high, low + 60), high}))
+            return st.one_of(near, st.integers(low, high))
+        case "fraction":
+            low = float(knob.low)
+            some = [low, min(knob.high, low + 0.333_333), min(knob.high, 1.0), min(knob.high, 2.5), knob.high]
+            return st.sampled_from(some)
+
+
+def settings(space: Space) -> st.SearchStrategy[Knobs]:
+    """Return legal, canonical settings of a space."""
+    drawn = st.fixed_dictionaries({}, optional={knob.name: values(knob) for knob in space.knobs})
+    return drawn.map(space.project)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """Return one pool, or two or three virtual clusters with nodes of different sizes."""
+    size = st.tuples(st.integers(1, 4), st.integers(1, 8))
+    if draw(st.booleans()) or draw(st.booleans()):
+        return Cluster.pool(*draw(size))
+    sizes = draw(st.lists(size, min_size=2, max_size=3))
+    return Cluster.partitioned([(f"vc{i}", nodes, gpus) for i, (nodes, gpus) in enumerate(sizes)])
+
+
+@st.composite
+def workloads(draw: st.DrawFn, cluster: Cluster, jobs_max: int = 30) -> Workload:
+    """Return jobs that often meet on one instant; some are wider than any cluster or belong to none."""
+    widest = max(vc.gpus for vc in cluster.vcs)
+    per_node = cluster.vcs[0].gpus_per_node
+    gpus = st.one_of(
+        st.sampled_from([1, 1, 2, per_node, widest, widest + 1]), st.integers(1, min(widest, 12))
+    )
+    span = st.one_of(st.sampled_from(_SPANS_MS), st.integers(0, 200_000))
+    gap = st.one_of(st.sampled_from(_GAPS_MS), st.integers(0, 20_000))
+    vc = st.sampled_from([*[one.name for one in cluster.vcs] * 4, "elsewhere"])
+    skew = st.sampled_from([0, 100_000, 300_000, 300_001, 717_000, 1_000_000])
+    speed = st.sampled_from([1_000_000, 800_000, 333_333, 700_001, 70_000, 1])
+    rows = draw(st.lists(st.tuples(gap, gpus, span, vc, skew, speed), max_size=jobs_max))
+    now_ms = draw(st.sampled_from([0, 0, 3_599_990, -5_000]))
+    facts, durations = [], []
+    for i, (gap_ms, width, span_ms, home, skew_ppm, spread_ppm) in enumerate(rows):
+        now_ms += gap_ms
+        if spread_ppm == 1:  # a million times slower: only for jobs that end before the sun does
+            spread_ppm = 1 if span_ms < 100 else 999_999
+        facts.append(JobFacts(f"j{i}", now_ms, width, home, f"u{i % 3}", None, skew_ppm, spread_ppm))
+        durations.append(span_ms)
+    return Workload(facts, durations)
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    policies: Sequence[str] = tuple(POLICIES),
+    *,
+    placements: Sequence[Placement] = PLACEMENTS,
+    updates_max: int = 0,
+    jobs_max: int = 30,
+    told: bool | None = None,
+) -> Case:
+    """Return a whole simulation.
+
+    Args:
+        policies: Names to choose from.
+        placements: Placement rules to choose from.
+        updates_max: How many hot updates at most.
+        jobs_max: How many jobs at most.
+        told: Whether estimates are given, or learnt from completions; None for either.
+    """
+    cluster = draw(clusters())
+    workload = draw(workloads(cluster, jobs_max))
+    # Tiresias has most of the state, so it is drawn as often as all the others together.
+    name = draw(st.sampled_from([*policies, *(["tiresias"] * 4 if "tiresias" in policies else [])]))
+    space = find_policy(name).space
+    first_ms = workload.facts[0].submit_ms if len(workload) else 0
+    moments = st.one_of(
+        st.integers(0, 900_000), st.sampled_from(_GAPS_MS), st.sampled_from([0, *_times(workload, first_ms)])
+    )
+    updates = draw(st.lists(st.tuples(moments, settings(space)), max_size=updates_max))
+    guess = st.one_of(st.none(), st.sampled_from([1, 10_000, 3_600_000]))
+    guesses = draw(st.lists(guess, min_size=len(workload), max_size=len(workload)))
+    estimates = tuple(
+        max(1, truth if guess_ms is None else guess_ms)
+        for truth, guess_ms in zip(workload.duration_ms, guesses, strict=True)
+    )
+    is_told = draw(st.booleans()) if told is None else told
+    return Case(
+        workload=workload,
+        cluster=cluster,
+        policy_name=name,
+        knobs=draw(settings(space)),
+        placement=draw(st.sampled_from(placements)),
+        restart=draw(st.sampled_from([RestartCost(0, 0), RestartCost(62_000, 0), RestartCost(1_001, 337)])),
+        cold_start_ms=draw(st.sampled_from([0, 0, 1_501])),
+        estimates_ms=estimates if is_told else None,
+        completed_gpu_ms=tuple(draw(st.lists(st.integers(0, 300_000), max_size=5))),
+        updates=tuple(sorted(((first_ms + at, knobs) for at, knobs in updates), key=lambda one: one[0])),
+    )
+
+
+def _times(workload: Workload, first_ms: int) -> list[int]:
+    """Return moments at which something is likely to happen, after the first submission."""
+    submits = [one.submit_ms - first_ms for one in workload.facts]
+    ends = [at + span for at, span in zip(submits, workload.duration_ms, strict=True) if at + span < math.inf]
+    return [*submits, *ends]
