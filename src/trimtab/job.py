@@ -166,10 +166,13 @@ class JobView:
     def remaining(self, now_ms: int) -> int:
         """Return the estimated work left at `now_ms`, in ms x ppm, never below 0; needs an estimate."""
         assert self.estimate_ms is not None
-        left = self.estimate_ms * FULL_SPEED_PPM - self.done
+        return max(0, self.estimate_ms * FULL_SPEED_PPM - self.done_by(now_ms))
+
+    def done_by(self, now_ms: int) -> int:
+        """Return the work done by `now_ms`, in ms x ppm, if nothing happens to it before."""
         if self.state is JobState.RUNNING:
-            left -= max(0, now_ms - self.since_ms - self.overhead_ms) * self.speed_ppm
-        return max(0, left)
+            return self.done + max(0, now_ms - self.since_ms - self.overhead_ms) * self.speed_ppm
+        return self.done
 
     def unpaid_overhead_ms(self, now_ms: int) -> int:
         """Return the restart cost still to be paid: now if it runs, at its next start if it waits."""

@@ -7,14 +7,15 @@ pass in each virtual cluster where something happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from trimtab.cluster import Cluster, ClusterView, Placement, is_spread
-from trimtab.errors import ConfigError, InvariantError
+from trimtab.errors import ConfigError, InvariantError, TrimtabError
 from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Move, Nodes
 from trimtab.knobs import Knobs
 from trimtab.policies.policy import Decision, Plan, Policy, Preempt, QueuePolicy, Start
@@ -22,7 +23,7 @@ from trimtab.simulate.partition import Partition
 from trimtab.simulate.queue import JobClass
 from trimtab.simulate.walk import Walk
 from trimtab.simulate.workload import Estimator, Workload
-from trimtab.timeline import Timeline
+from trimtab.timeline import Timeline, seconds
 
 # Kinds of timed events, in the order they are handled at one instant.
 _FINISH, _CHANGE, _PROMOTE, _UNSHIELD, _REVIEW, _TICK = range(6)
@@ -169,8 +170,9 @@ class Engine:
 
     def run(self, until_ms: int | None = None) -> None:
         """Run until nothing is left to happen, or up to (not including) an instant."""
-        while (now_ms := self._next_ms()) is not None and (until_ms is None or now_ms < until_ms):
-            self._instant(now_ms)
+        with self._answerable():
+            while (now_ms := self._next_ms()) is not None and (until_ms is None or now_ms < until_ms):
+                self._instant(now_ms)
         if until_ms is not None:
             self._clock(max(until_ms, self.now_ms))
         elif self.records:
@@ -204,6 +206,21 @@ class Engine:
     def active(self, job_id: int) -> JobView | None:
         """Return a job that is pending or running now, None otherwise; read it only."""
         return self._jobs.get(job_id)
+
+    @contextmanager
+    def _answerable(self) -> Iterator[None]:
+        """Report what a user's own policy raises as its refusal to go on; ours has bugs, not excuses."""
+        try:
+            yield
+        except TrimtabError:
+            raise
+        except Exception as error:
+            if type(self.policy).__module__.startswith("trimtab."):
+                raise
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(
+                f"policy {self.policy.name} fails at {seconds(self.now_ms)} s ({said}); the run ends here."
+            ) from error
 
     def _next_ms(self) -> int | None:
         """Return the next instant at which something happens."""
@@ -268,7 +285,7 @@ class Engine:
         job.since_ms = job.stopped_ms = self.now_ms
         job.overhead_ms = self.environment.cold_start_ms
         job.grades = self.plan.grades
-        job.level = self._legal_level(self.plan.level(job))
+        job.level = self._level(job)
         job.place = self._next_tail()
         self._jobs[job_id] = job
         self._enqueue(job)
@@ -291,7 +308,7 @@ class Engine:
 
     def _change_level(self, job: JobView) -> None:
         job.settle(self.now_ms)
-        level = self._legal_level(self.plan.level(job))
+        level = self._level(job)
         if level != job.level:
             self._note("demote" if level > job.level else "promote", job.id)
             if self.plan.preemptive and not job.shielded:
@@ -325,7 +342,8 @@ class Engine:
         self.knobs = knobs
         sample = tuple(self._completed[: self._sampled[0]])
         if isinstance(self.policy, QueuePolicy):
-            self.plan = self.policy.plan(knobs, sample)
+            with self._answerable():
+                self.plan = self.policy.plan(knobs, sample)
         else:
             self.plan = _WHOLE_PASS
         if self.plan.needs_estimates and self.environment.estimator is None:
@@ -349,13 +367,15 @@ class Engine:
         """Bring a job that is already there under the new plan."""
         plan = self.plan
         job.settle(self.now_ms)
+        graded_anew = plan.regrade == "immediate" and (
+            job.grades != plan.grades or plan.level is not before.level
+        )
         if plan.regrade != "new_only":
             job.grades = plan.grades
-        level = job.level
-        if plan.regrade == "immediate" and plan.grades != before.grades:
-            job.level = 0
-            level, job.level = plan.level(job), level
-        level = min(level, len(job.grades))
+        level = min(job.level, len(job.grades))
+        if graded_anew:
+            level_before, job.level = job.level, 0
+            level, job.level = self._level(job), level_before
         if level != job.level:
             self._move(job, level)
         safe_ms = -1 if job.started_ms is None else job.started_ms + plan.min_run_ms
@@ -430,12 +450,14 @@ class Engine:
         left = self.workload.duration_ms[job.id] * FULL_SPEED_PPM - job.done
         due_ms, kind = self.now_ms + job.overhead_ms - (-left // job.speed_ppm), _FINISH
         change_ms = self.plan.next_change_ms(job)
-        if change_ms is not None and self.now_ms + change_ms < due_ms:
-            due_ms, kind = self.now_ms + change_ms, _CHANGE
-            if change_ms <= 0:
+        if change_ms is not None:
+            if not isinstance(change_ms, int) or change_ms <= 0:
                 raise ConfigError(
-                    f"policy {self.policy.name}: next_change_ms = {change_ms}; it must be above 0"
+                    f"policy {self.policy.name}: next_change_ms = {change_ms!r} of job {job.facts.label}; "
+                    "it must be a whole number above 0; the run ends here."
                 )
+            if self.now_ms + change_ms < due_ms:
+                due_ms, kind = self.now_ms + change_ms, _CHANGE
         heappush(self._heap, (due_ms, kind, job.id, job.stamp))
         if job.shielded and job.started_ms is not None:
             heappush(self._heap, (job.started_ms + self.plan.min_run_ms, _UNSHIELD, job.id, job.stamp))
@@ -463,10 +485,13 @@ class Engine:
         self._tail_place += 1
         return self._tail_place
 
-    def _legal_level(self, level: int) -> int:
-        if not 0 <= level < self.plan.levels:
+    def _level(self, job: JobView) -> int:
+        """Return the level the plan gives a job, one of those its grades make."""
+        level = self.plan.level(job)
+        if not isinstance(level, int) or not 0 <= level <= len(job.grades):
             raise ConfigError(
-                f"policy {self.policy.name}: level {level} of {self.plan.levels}; nothing was changed"
+                f"policy {self.policy.name}: level {level!r} of job {job.facts.label}; "
+                f"it must be 0 .. {len(job.grades)}; the run ends here."
             )
         return level
 
@@ -513,9 +538,10 @@ class Engine:
         self._commit(part, lost, places)
         review_ms = self.policy.next_review_ms(self._view(part), self.knobs)
         if review_ms is not None and review_ms != part.review_ms:
-            if review_ms <= self.now_ms:
+            if not isinstance(review_ms, int) or review_ms <= self.now_ms:
                 raise ConfigError(
-                    f"policy {self.policy.name}: next review at {review_ms} ms is not after now"
+                    f"policy {self.policy.name}: next review at {review_ms!r} ms; it must be a whole number "
+                    f"above {self.now_ms} ms, which is now; the run ends here."
                 )
             heappush(self._heap, (review_ms, _REVIEW, self._parts.index(part), 0))
         part.review_ms = review_ms
@@ -534,7 +560,7 @@ class Engine:
     def _carry_out(
         self, part: Partition, decisions: list[Decision]
     ) -> tuple[list[JobView], dict[int, Nodes]]:
-        """Check a policy's decisions and enter them in the index."""
+        """Check a policy's decisions, preemptions first, and enter them in the index."""
         lost: list[JobView] = []
         places: dict[int, Nodes] = {}
         free = part.free_map()
@@ -546,13 +572,23 @@ class Engine:
                 lost.append(job)
                 free.give(job.nodes)
                 part.index.add(part.top(job), part.levels, job.nodes, 1)
+            elif not isinstance(decision, Start):
+                raise ConfigError(
+                    f"policy {self.policy.name} decides {decision!r}, which is neither Start nor Preempt; "
+                    "the run ends here."
+                )
         for decision in decisions:
             if isinstance(decision, Start):
                 waiting = self._jobs.get(decision.job_id)
-                if waiting is None or decision.job_id in places or (waiting.nodes and waiting not in lost):
-                    raise self._refusal(decision, "it is not pending")
+                if (
+                    waiting is None
+                    or self._parts[waiting.home] is not part
+                    or decision.job_id in places
+                    or (waiting.nodes and waiting not in lost)
+                ):
+                    raise self._refusal(decision, "it is not pending here")
                 nodes = free.place(waiting.gpus) if decision.nodes is None else decision.nodes
-                if nodes is None or sum(gpus for _, gpus in nodes) != waiting.gpus or not free.holds(nodes):
+                if nodes is None or not free.may_take(nodes, waiting.gpus):
                     raise self._refusal(decision, "its GPUs are not free")
                 free.take(nodes)
                 part.index.add(waiting.level if part.preemptive else 0, part.levels, nodes, -1)
@@ -560,11 +596,9 @@ class Engine:
         return lost, places
 
     def _refusal(self, decision: Decision, rule: str) -> ConfigError:
-        label = self.workload.facts[decision.job_id].label
-        verb = type(decision).__name__.lower()
-        return ConfigError(
-            f"policy {self.policy.name} asks to {verb} job {label}: {rule}; the run ends here."
-        )
+        verb, job = type(decision).__name__.lower(), self._jobs.get(decision.job_id)
+        who = f"id {decision.job_id!r}" if job is None else job.facts.label
+        return ConfigError(f"policy {self.policy.name} asks to {verb} job {who}: {rule}; the run ends here.")
 
     def _commit(self, part: Partition, lost: list[JobView], places: dict[int, Nodes]) -> None:
         """Preempt, then start, in walk order; then each queue stands as running jobs first, pending after."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from trimtab.cluster import Cluster
 from trimtab.simulate.engine import Record
@@ -15,6 +16,23 @@ from trimtab.timeline import Timeline
 from trimtab.traces.trace import Trace
 
 Metrics = dict[str, float | int | None]
+Array = NDArray[np.float64]
+
+# Metrics that need a finished job; in this order behind the counts.
+_OF_FINISHED = (
+    "jct_s_mean",
+    "jct_s_p50",
+    "jct_s_p99",
+    "wait_s_mean",
+    "wait_s_p50",
+    "wait_s_p99",
+    "queue_s_mean",
+    "slowdown_mean",
+    "gpu_utilisation",
+    "makespan_s",
+    "rho_le_1_share",
+    "slo_violation_rate",
+)
 
 
 def jobs_table(workload: Workload, records: Sequence[Record], trace: Trace | None = None) -> pl.DataFrame:
@@ -62,20 +80,18 @@ def _with_trace(table: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     if "deadline_ms" not in table.columns:
         return table
     deadline_s = pl.col("deadline_ms").str.split("/").list.last().cast(pl.Float64) / 1000
-    return table.with_columns(deadline_s.alias("deadline_s")).with_columns(
-        (pl.col("jct_s") <= pl.col("deadline_s")).alias("deadline_met")
-    ).drop("deadline_ms")
+    return (
+        table.with_columns(deadline_s.alias("deadline_s"))
+        .with_columns((pl.col("jct_s") <= pl.col("deadline_s")).alias("deadline_met"))
+        .drop("deadline_ms")
+    )
 
 
 def metrics_of(table: pl.DataFrame, cluster: Cluster) -> Metrics:
     """Return the numbers of one run; percentiles by linear interpolation, null where one does not apply."""
     done = table.filter(pl.col("finish_s").is_not_null())
     if done.is_empty():
-        names = (
-            "jct_s_mean jct_s_p50 jct_s_p99 wait_s_mean wait_s_p50 wait_s_p99 queue_s_mean slowdown_mean "
-            "gpu_utilisation makespan_s rho_le_1_share slo_violation_rate"
-        ).split()
-        return {**_counts(table), **dict.fromkeys(names)}
+        return {**_counts(table), **dict.fromkeys(_OF_FINISHED)}
     jct, wait = done["jct_s"].to_numpy(), done["wait_s"].to_numpy()
     makespan_s = float(done["finish_s"].max()) - float(table["submit_s"].min())  # type: ignore[arg-type]
     held = float((done["held_s"] * done["gpus"]).sum())
@@ -125,20 +141,22 @@ def _rho_share(done: pl.DataFrame, cluster: Cluster) -> float | None:
     for home in set(homes) - {None}:
         members = done.filter(pl.Series([at == home for at in homes]))
         submit, finish = members["submit_s"].to_numpy(), members["finish_s"].to_numpy()
-        active = (_job_seconds(submit, finish, finish) - _job_seconds(submit, finish, submit)) / (finish - submit)
+        active = (_job_seconds(submit, finish, finish) - _job_seconds(submit, finish, submit)) / (
+            finish - submit
+        )
         crowding = np.maximum(1.0, members["gpus"].to_numpy() * active / cluster.vcs[home or 0].gpus)
         fair += int(np.sum(members["jct_s"].to_numpy() <= members["duration_s"].to_numpy() * crowding))
     return fair / done.height
 
 
-def _job_seconds(submit: np.ndarray, finish: np.ndarray, at: np.ndarray) -> np.ndarray:
+def _job_seconds(submit: Array, finish: Array, at: Array) -> Array:
     """Return the integral of the number of active jobs from the beginning up to each instant of `at`."""
 
-    def passed(starts: np.ndarray) -> np.ndarray:
+    def passed(starts: Array) -> Array:
         ordered = np.sort(starts)
         sums = np.concatenate([[0.0], np.cumsum(ordered)])
         count = np.searchsorted(ordered, at, side="right")
-        return count * at - sums[count]
+        return np.asarray(count * at - sums[count])
 
     return passed(submit) - passed(finish)
 
@@ -153,7 +171,9 @@ def load_series(timeline: Timeline, step_ms: int) -> pl.DataFrame:
         for sign, waiting in [changes[event.kind]]
     ]
     if not rows:
-        return pl.DataFrame(schema={"time_s": pl.Float64, "gpus_held": pl.Float64, "jobs_pending": pl.Float64})
+        return pl.DataFrame(
+            schema={"time_s": pl.Float64, "gpus_held": pl.Float64, "jobs_pending": pl.Float64}
+        )
     times, gpus, pending = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
     first, last = times[0] // step_ms * step_ms, times[-1]
     edges = np.arange(first, last + step_ms, step_ms)
@@ -166,9 +186,9 @@ def load_series(timeline: Timeline, step_ms: int) -> pl.DataFrame:
     )
 
 
-def _step_means(times: np.ndarray, levels: np.ndarray, edges: np.ndarray) -> np.ndarray:
+def _step_means(times: NDArray[np.int64], levels: NDArray[np.int64], edges: NDArray[np.int64]) -> Array:
     """Return the mean of a step function between successive edges; it is 0 before its first time."""
     area = np.concatenate([[0], np.cumsum(levels[:-1] * np.diff(times))])
     before = np.searchsorted(times, edges, side="right") - 1
     at = np.where(before < 0, 0, area[before] + levels[before] * (edges - times[before]))
-    return np.diff(at) / np.diff(edges)
+    return np.asarray(np.diff(at) / np.diff(edges))

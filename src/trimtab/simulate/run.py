@@ -168,9 +168,7 @@ def _run(
     trace: Trace, workload: Workload, cluster: Cluster, policy: str, knobs: Knobs, world: World
 ) -> RunResult:
     before = cpu_s()
-    engine = Engine(
-        workload, cluster, find_policy(policy), knobs, world.environment(workload), timeline=True
-    )
+    engine = Engine(workload, cluster, find_policy(policy), knobs, world.environment(workload), timeline=True)
     engine.run()
     spent = cpu_s() - before
     table = jobs_table(workload, engine.records, trace)

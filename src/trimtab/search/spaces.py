@@ -1,0 +1,96 @@
+"""What a search varies for each policy: good parameters, not the raw knobs one by one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from trimtab.cluster import Placement
+from trimtab.knobs import Knob, Knobs, Value
+from trimtab.policies.policy import Policy
+from trimtab.search.space import Axis, AxisValue, Point, SearchSpace
+
+_QUEUES_MAX = 5
+_BASE_GPU_S = (300.0, 160_000.0)
+_RATIO = (1.5, 30.0)
+_STARVE = (0.5, 100.0)
+
+
+def search_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpace:
+    """Return the axes of a policy's search; knobs without an axis stay as in `base`.
+
+    Tiresias is searched over a base threshold and a ratio (thresholds = base x ratio^i), which stay in
+    order for any number of queues; other policies over their own knobs.
+    """
+    if policy.name == "tiresias":
+        return _tiresias_space(policy, base, placement)
+    axes = tuple(_axis(knob) for knob in policy.space.knobs if knob.kind != "list")
+    return SearchSpace(
+        axes=axes,
+        space=policy.space,
+        to_values=lambda point: dict(point),
+        to_point=lambda knobs: {axis.name: _axis_value(knobs[axis.name]) for axis in axes},
+        base=base,
+    )
+
+
+def _axis(knob: Knob) -> Axis:
+    """Return a knob's own axis: wide positive ranges in logarithms, small whole numbers as they are."""
+    if knob.kind == "choice":
+        return Axis(knob.name, "choice", choices=knob.choices)
+    if knob.kind == "bool":
+        return Axis(knob.name, "choice", choices=(False, True))
+    high = knob.high if math.isfinite(knob.high) else max(100.0, 100 * max(knob.low, 1.0))
+    if knob.kind == "int" and high - knob.low <= 20:
+        return Axis(knob.name, "int", knob.low, high)
+    if knob.low > 0 and high / knob.low > 20:
+        return Axis(knob.name, "log", knob.low, high)
+    return Axis(knob.name, "linear", knob.low, high, steps=20)
+
+
+def _axis_value(value: Value) -> AxisValue:
+    assert not isinstance(value, tuple)
+    return value
+
+
+def _tiresias_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpace:
+    axes = [
+        Axis("num_queues", "int", 1, _QUEUES_MAX),
+        Axis("base_threshold", "log", *_BASE_GPU_S),
+        Axis("threshold_ratio", "log", *_RATIO),
+        Axis("starve", "choice", choices=("off", "on")),
+        Axis("starve_limit", "log", *_STARVE),
+        Axis("in_queue_order", "choice", choices=("sim_tail", "start", "submit")),
+    ]
+    if placement == "relaxed":
+        axes.append(Axis("pack_limit", "linear", 0, 1, steps=20))
+    return SearchSpace(tuple(axes), policy.space, _tiresias_values, _tiresias_point, base)
+
+
+def _tiresias_values(point: Point) -> Mapping[str, Value]:
+    queues = int(point["num_queues"])
+    first, ratio = float(point["base_threshold"]), float(point["threshold_ratio"])
+    values: dict[str, Value] = {
+        "num_queues": queues,
+        "queue_thresholds": tuple(round(first * ratio**step) for step in range(queues - 1)),
+        "promote_knob": float(point["starve_limit"]) if point["starve"] == "on" else math.inf,
+        "in_queue_order": str(point["in_queue_order"]),
+    }
+    if "pack_limit" in point:
+        values["pack_limit"] = float(point["pack_limit"])
+    return values
+
+
+def _tiresias_point(knobs: Knobs) -> Point:
+    thresholds = knobs.numbers("queue_thresholds") or (3600,)
+    ratio = (thresholds[-1] / thresholds[0]) ** (1 / (len(thresholds) - 1)) if len(thresholds) > 1 else 4.0
+    promote = knobs.fraction("promote_knob")
+    return {
+        "num_queues": min(knobs.integer("num_queues"), _QUEUES_MAX),
+        "base_threshold": float(thresholds[0]),
+        "threshold_ratio": ratio,
+        "starve": "off" if math.isinf(promote) else "on",
+        "starve_limit": 8.0 if math.isinf(promote) else promote,
+        "in_queue_order": knobs.choice("in_queue_order"),
+        "pack_limit": knobs.fraction("pack_limit"),
+    }

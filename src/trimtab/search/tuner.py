@@ -1,0 +1,164 @@
+"""The tuner: spends a budget of simulations on one situation, and keeps the fate of every proposal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trimtab.errors import ConfigError
+from trimtab.knobs import Knobs
+from trimtab.objective import Objective
+from trimtab.search.sampler import design, make_sampler
+from trimtab.search.space import SearchSpace
+from trimtab.world import Seeds
+
+# Spaces of fewer distinct settings than this are tried as a whole, whatever the sampler.
+ENUMERATE_BELOW = 200
+
+Costs = Callable[[Sequence[Knobs]], list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One proposal and its fate: `simulated`, or `duplicate` of a setting whose cost was already known."""
+
+    knobs: Knobs
+    fate: str
+    purpose: str
+    cost: float
+    gain: float
+
+    def jsonable(self) -> dict[str, Any]:
+        """Return plain values for JSON; a cost or gain that is no number becomes null."""
+        cost, gain = (value if math.isfinite(value) else None for value in (self.cost, self.gain))
+        knobs = self.knobs.jsonable()
+        return {"knobs": knobs, "fate": self.fate, "purpose": self.purpose, "cost": cost, "gain": gain}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """How a search is done.
+
+    Attributes:
+        sampler: A name of `search.sampler.SAMPLERS`.
+        budget: Simulations, the incumbent's included.
+        objective: What is to be made small.
+    """
+
+    objective: Objective
+    sampler: str = "bluefin"
+    budget: int = 80
+
+
+@dataclass
+class Search:
+    """What a search found: every trial, and the best setting with its gain over the incumbent."""
+
+    incumbent: Knobs
+    objective: Objective
+    costs: dict[Knobs, float] = field(default_factory=dict)
+    trials: list[Trial] = field(default_factory=list)
+    stopped: str = ""
+
+    @property
+    def best(self) -> Knobs:
+        """The setting of least cost; ties go to the incumbent, then to the one tried first."""
+        best = self.incumbent
+        for knobs, cost in self.costs.items():
+            if cost < self.costs[best]:
+                best = knobs
+        return best
+
+    @property
+    def gain(self) -> float:
+        """The best setting's gain; 1 if it is the incumbent."""
+        return self.gain_of(self.best)
+
+    @property
+    def simulated(self) -> int:
+        return len(self.costs)
+
+    def gain_of(self, knobs: Knobs) -> float:
+        return self.objective.gain(self.costs[self.incumbent], self.costs[knobs])
+
+    def leaders(self, count: int) -> list[Knobs]:
+        """Return the settings of least cost, best first, ties in the order they were tried."""
+        return sorted(self.costs, key=lambda knobs: self.costs[knobs])[:count]
+
+
+def search(
+    costs: Costs,
+    space: SearchSpace,
+    incumbent: Knobs,
+    tuning: Tuning,
+    seeds: Seeds,
+    first: Sequence[Knobs] = (),
+) -> Search:
+    """Search a space for the setting of least cost.
+
+    The incumbent, then `first` (settings that did well before), then a design of corners and scattered
+    points, then the sampler's proposals until the budget is spent or it has nothing new. A small space
+    is tried as a whole instead.
+
+    Args:
+        costs: Settings -> costs in seconds; called with what may be tried together.
+        space: Where to look.
+        incumbent: The running setting.
+        tuning: Sampler, budget and objective.
+        seeds: Random streams of this search.
+        first: Settings to try before the design.
+
+    Raises:
+        ConfigError: If the budget is below 1.
+    """
+    if tuning.budget < 1:
+        raise ConfigError(f"budget = {tuning.budget}: it must be at least 1 simulation; nothing was run.")
+    found = Search(incumbent, tuning.objective)
+    _try(found, costs, [(incumbent, "incumbent")], tuning.budget)
+    everything = space.enumerate(ENUMERATE_BELOW)
+    if everything is not None:
+        _try(found, costs, [(knobs, "enumerated") for knobs in everything], tuning.budget)
+        found.stopped = "space enumerated" if set(everything) <= set(found.costs) else "budget spent"
+        return found
+    opening = [(knobs, "earlier leader") for knobs in first]
+    points = design(space, 2 * len(space.axes) + 8, seeds, incumbent)
+    opening += [(space.knobs(point), "design") for point in points]
+    _try(found, costs, opening, tuning.budget)
+    _climb(found, costs, space, tuning, seeds)
+    return found
+
+
+def _climb(found: Search, costs: Costs, space: SearchSpace, tuning: Tuning, seeds: Seeds) -> None:
+    """Let the sampler propose from the best setting so far, until nothing is left of the budget."""
+    sampler = make_sampler(tuning.sampler, space, found.best, seeds)
+    stale = 0
+    while found.simulated < tuning.budget:
+        tickets = sampler.ask()
+        if not tickets or stale >= tuning.budget:
+            found.stopped = "nothing new to try"
+            return
+        before = found.simulated
+        proposals = [(space.knobs(ticket.point), ticket.purpose) for ticket in tickets]
+        _try(found, costs, proposals, tuning.budget)
+        gains = (found.gain_of(knobs) if knobs in found.costs else None for knobs, _ in proposals)
+        sampler.tell({ticket.id: gain for ticket, gain in zip(tickets, gains, strict=True)})
+        stale = stale + 1 if found.simulated == before else 0
+    found.stopped = "budget spent"
+
+
+def _try(found: Search, costs: Costs, proposals: Sequence[tuple[Knobs, str]], budget: int) -> None:
+    """Simulate the proposals that are new, as many as the budget allows, and note the fate of each."""
+    fresh = [knobs for knobs in dict.fromkeys(knobs for knobs, _ in proposals) if knobs not in found.costs]
+    fresh = fresh[: max(0, budget - found.simulated)]
+    found.costs.update(zip(fresh, costs(fresh) if fresh else [], strict=True))
+    found.trials.extend(_fates(found, proposals, set(fresh)))
+
+
+def _fates(found: Search, proposals: Sequence[tuple[Knobs, str]], fresh: set[Knobs]) -> Iterator[Trial]:
+    for knobs, purpose in proposals:
+        if knobs in found.costs:
+            fate = "simulated" if knobs in fresh else "duplicate"
+            fresh.discard(knobs)
+            yield Trial(knobs, fate, purpose, found.costs[knobs], found.gain_of(knobs))

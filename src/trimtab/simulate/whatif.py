@@ -1,0 +1,146 @@
+"""What would other settings do from here? A situation, and candidates tried on it, on one core or many."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from joblib import Parallel, delayed
+
+from trimtab.cluster import Cluster
+from trimtab.errors import ConfigError
+from trimtab.job import FULL_SPEED_PPM
+from trimtab.knobs import Knobs
+from trimtab.objective import Objective, Stay, find_objective
+from trimtab.policies.catalog import find_policy
+from trimtab.simulate.engine import Engine, Environment, Snapshot
+from trimtab.simulate.workload import Workload
+
+EXECUTORS = ("local", "processes")
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A scheduler's state at an instant, and one future for it.
+
+    Attributes:
+        snapshot: The state; its active jobs are the first of the workload, in id order.
+        workload: The active jobs with the run times this future gives them, then its arrivals.
+        until_ms: Where the simulation stops (the run-on horizon), None to drain.
+    """
+
+    snapshot: Snapshot
+    workload: Workload
+    cluster: Cluster
+    policy: str
+    environment: Environment
+    until_ms: int | None
+
+    @classmethod
+    def empty(cls, workload: Workload, cluster: Cluster, policy: str, environment: Environment) -> Situation:
+        """Return a situation that starts from an empty cluster and runs until all is done."""
+        engine = Engine(
+            workload, cluster, find_policy(policy), find_policy(policy).space.defaults, environment
+        )
+        return cls(engine.snapshot(), workload, cluster, policy, environment, None)
+
+    def stays(self, knobs: Knobs) -> list[Stay]:
+        """Return how long each job of the situation stays if these knobs hold from now on."""
+        engine = Engine.resume(
+            self.snapshot, self.workload, self.cluster, find_policy(self.policy), self.environment
+        )
+        engine.update(self.snapshot.now_ms, knobs)
+        engine.run(self.until_ms)
+        done_before = {job.id: job.done for job in self.snapshot.jobs}
+        return [
+            Stay(end_ms - facts.submit_ms, self._idle_ms(engine, job_id, end_ms, done_before.get(job_id, 0)))
+            for job_id, facts in enumerate(self.workload.facts)
+            if (end_ms := self._end_ms(engine, job_id)) is not None
+        ]
+
+    def _end_ms(self, engine: Engine, job_id: int) -> int | None:
+        """Return when a job's stay ends, None for one that was rejected or has not arrived."""
+        record = engine.records[job_id]
+        if record.finish_ms is not None:
+            return record.finish_ms
+        return engine.now_ms if engine.active(job_id) is not None else None
+
+    def _idle_ms(self, engine: Engine, job_id: int, end_ms: int, done_before: int) -> int:
+        job = engine.active(job_id)
+        done = self.workload.duration_ms[job_id] * FULL_SPEED_PPM if job is None else job.done_by(end_ms)
+        began_ms = max(self.workload.facts[job_id].submit_ms, self.snapshot.now_ms)
+        return end_ms - began_ms - (done - done_before) // FULL_SPEED_PPM
+
+
+class Trials(Protocol):
+    """Tries settings on situations: the one seam through which searches reach more cores or machines."""
+
+    def costs(self, situation: Situation, candidates: Sequence[Knobs], objective: Objective) -> list[float]:
+        """Return each candidate's cost in seconds, in order; the same on any number of workers."""
+        ...
+
+
+class LocalTrials:
+    """One after another, here."""
+
+    def costs(self, situation: Situation, candidates: Sequence[Knobs], objective: Objective) -> list[float]:
+        return [objective.cost(situation.stays(knobs)) for knobs in candidates]
+
+
+class ProcessTrials:
+    """On several processes; a situation is handed over once, through a file."""
+
+    def __init__(self, workers: int, folder: Path) -> None:
+        self._parallel = Parallel(n_jobs=workers, batch_size=1, pre_dispatch="all")
+        self._folder = folder
+        self._handed: tuple[Situation, Path] | None = None
+        self._count = 0
+
+    def costs(self, situation: Situation, candidates: Sequence[Knobs], objective: Objective) -> list[float]:
+        if len(candidates) < 2:
+            return LocalTrials().costs(situation, candidates, objective)
+        path = self._hand_over(situation)
+        return list(self._parallel(delayed(_cost)(path, knobs, objective.name) for knobs in candidates))
+
+    def _hand_over(self, situation: Situation) -> Path:
+        if self._handed is None or self._handed[0] is not situation:
+            if self._handed is not None:
+                self._handed[1].unlink()
+            self._count += 1
+            path = self._folder / f"situation-{self._count}.pickle"
+            path.write_bytes(pickle.dumps(situation, protocol=pickle.HIGHEST_PROTOCOL))
+            self._handed = situation, path
+        return self._handed[1]
+
+
+@contextmanager
+def open_trials(executor: str, workers: int) -> Iterator[Trials]:
+    """Give trials on an executor: `local`, or `processes` with a number of workers.
+
+    Raises:
+        ConfigError: If the number of workers is below 1.
+    """
+    if workers < 1:
+        raise ConfigError(f"workers = {workers}: it must be at least 1; nothing was run.")
+    if executor == "local" or workers == 1:
+        yield LocalTrials()
+        return
+    with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
+        yield ProcessTrials(workers, Path(folder))
+
+
+@lru_cache(maxsize=1)
+def _handed_over(path: Path) -> Situation:
+    found = pickle.loads(path.read_bytes())
+    assert isinstance(found, Situation)
+    return found
+
+
+def _cost(path: Path, knobs: Knobs, objective: str) -> float:
+    return find_objective(objective).cost(_handed_over(path).stays(knobs))

@@ -1,0 +1,1 @@
+"""Whole studies, which use every stage: walk-forward evaluation and single searches."""
