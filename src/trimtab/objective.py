@@ -5,25 +5,30 @@ Everything downstream sees a gain: larger is better, the incumbent is 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trimtab.errors import UnknownName
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
-    """One job's stay in a what-if simulation: times from submission to `until`, in ms.
+class Stays:
+    """The stays of the jobs of a what-if simulation, one entry a job, in ms.
 
     Attributes:
-        age_ms: From submission to completion, or to the simulation's end if it came first.
-        idle_ms: The part of it inside the simulation in which its work did not progress at full speed.
+        age_ms: From submission to completion, or to the simulation's end if it came first; shape (jobs,).
+        idle_ms: The part of it inside the simulation in which a job's work did not progress at full
+            speed; shape (jobs,).
     """
 
-    age_ms: int
-    idle_ms: int
+    age_ms: NDArray[np.int64]
+    idle_ms: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.age_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class Objective:
 
     name: str
     meaning: str
-    cost: Callable[[Sequence[Stay]], float]
+    cost: Callable[[Stays], float]
 
     def gain(self, incumbent: float, candidate: float) -> float:
         """Return how many times better than the incumbent a candidate is; the incumbent itself has 1.
@@ -42,16 +47,16 @@ class Objective:
         return (incumbent + 1.0) / (candidate + 1.0)
 
 
-def _mean_wait(stays: Sequence[Stay]) -> float:
-    return sum(stay.idle_ms for stay in stays) / 1000 / len(stays) if stays else 0.0
+def _mean_wait(stays: Stays) -> float:
+    return int(stays.idle_ms.sum()) / 1000 / len(stays) if len(stays) else 0.0
 
 
-def _mean_jct(stays: Sequence[Stay]) -> float:
-    return sum(stay.age_ms for stay in stays) / 1000 / len(stays) if stays else 0.0
+def _mean_jct(stays: Stays) -> float:
+    return int(stays.age_ms.sum()) / 1000 / len(stays) if len(stays) else 0.0
 
 
-def _jct_p99(stays: Sequence[Stay]) -> float:
-    return float(np.percentile([stay.age_ms for stay in stays], 99)) / 1000 if stays else 0.0
+def _jct_p99(stays: Stays) -> float:
+    return float(np.percentile(stays.age_ms, 99)) / 1000 if len(stays) else 0.0
 
 
 OBJECTIVES: dict[str, Objective] = {

@@ -11,13 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 from joblib import Parallel, delayed
 
 from trimtab.cluster import Cluster
 from trimtab.errors import ConfigError
 from trimtab.job import FULL_SPEED_PPM
 from trimtab.knobs import Knobs
-from trimtab.objective import Objective, Stay, find_objective
+from trimtab.objective import Objective, Stays, find_objective
 from trimtab.policies.catalog import find_policy
 from trimtab.simulate.engine import Engine, Environment, Snapshot
 from trimtab.simulate.workload import Workload
@@ -50,7 +51,7 @@ class Situation:
         )
         return cls(engine.snapshot(), workload, cluster, policy, environment, None)
 
-    def stays(self, knobs: Knobs) -> list[Stay]:
+    def stays(self, knobs: Knobs) -> Stays:
         """Return how long each job of the situation stays if these knobs hold from now on."""
         engine = Engine.resume(
             self.snapshot, self.workload, self.cluster, find_policy(self.policy), self.environment
@@ -58,11 +59,13 @@ class Situation:
         engine.update(self.snapshot.now_ms, knobs)
         engine.run(self.until_ms)
         done_before = {job.id: job.done for job in self.snapshot.jobs}
-        return [
-            Stay(end_ms - facts.submit_ms, self._idle_ms(engine, job_id, end_ms, done_before.get(job_id, 0)))
-            for job_id, facts in enumerate(self.workload.facts)
-            if (end_ms := self._end_ms(engine, job_id)) is not None
-        ]
+        ages, idles = [], []
+        for job_id, facts in enumerate(self.workload.facts):
+            end_ms = self._end_ms(engine, job_id)
+            if end_ms is not None:
+                ages.append(end_ms - facts.submit_ms)
+                idles.append(self._idle_ms(engine, job_id, end_ms, done_before.get(job_id, 0)))
+        return Stays(np.array(ages, dtype=np.int64), np.array(idles, dtype=np.int64))
 
     def _end_ms(self, engine: Engine, job_id: int) -> int | None:
         """Return when a job's stay ends, None for one that was rejected or has not arrived."""
