@@ -1,0 +1,1 @@
+"""Forecasts, made from nothing later than the present."""
