@@ -136,7 +136,7 @@ class Engine:
         self._used_gpus = 0
         self._relaxed = environment.placement == "relaxed"
         self.held_before_gpu_ms = 0  # by active jobs of a snapshot, before it was taken
-        self._estimator = environment.estimator
+        self._estimator = environment.estimator.fork() if environment.estimator else None
         self._completed = list(environment.completed_gpu_ms)
         self._sampled = len(self._completed), self.now_ms
         self._running_place = _FIRST_RUNNING_PLACE
@@ -687,7 +687,7 @@ class Engine:
         self._arrived = snapshot.arrived
         self._running_place, self._tail_place, self._front_place = snapshot.places
         self._tick_anchor_ms = snapshot.tick_anchor_ms
-        self._estimator = snapshot.estimator.fork() if snapshot.estimator else self.environment.estimator
+        self._estimator = snapshot.estimator.fork() if snapshot.estimator else self._estimator
         self._completed = list(snapshot.completed_gpu_ms)
         self._sampled = snapshot.sampled
         for job in snapshot.jobs:

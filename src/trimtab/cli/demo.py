@@ -1,0 +1,59 @@
+"""`demo`: the main job on built-in data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimtab.cli import options as o
+from trimtab.cli import show
+from trimtab.cli.tuning import print_evaluation
+from trimtab.cluster import Cluster
+from trimtab.errors import OutputError
+from trimtab.policies.catalog import find_policy
+from trimtab.report.evaluate import evaluate_page
+from trimtab.report.page import write_page
+from trimtab.simulate.run import World
+from trimtab.simulate.whatif import open_trials
+from trimtab.studies.evaluate import LINES, evaluate
+from trimtab.traces.loader import load
+
+_SOURCE = "synthetic:philly?days=10&seed=1"
+_WINDOW = "7d..9d"
+_NODES = 32
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the report; made if missing.")] = Path("trimtab-demo"),
+    quiet: o.Quiet = False,
+) -> None:
+    """Tune a cluster's scheduler on built-in data and write a report.
+
+    Example: trimtab demo --out my-demo
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{out}: {error.strerror}; nothing was run.") from None
+    trace = load(_SOURCE)
+    plan = o.make_plan("wait", "bluefin", 16, "2h", "24h", "36h", 1.1, "30m")
+    policy = find_policy("tiresias")
+    workers = o.make_workers("processes", None)
+    with open_trials("processes", workers) as trials, show.progress(quiet) as advance:
+        found = evaluate(
+            trace,
+            _WINDOW,
+            Cluster.pool(_NODES, 8),
+            policy.name,
+            policy.space.defaults,
+            World(),
+            plan,
+            list(LINES),
+            trials,
+            advance,
+        )
+    write_page(out / "report.html", evaluate_page(found))
+    print_evaluation(found)
+    show.out.print(f"report: {out / 'report.html'}")

@@ -1,0 +1,122 @@
+"""`simulate` and `compare`: one run, and several side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimtab.cli import options as o
+from trimtab.cli import show
+from trimtab.errors import ConfigError
+from trimtab.report.compare import compare_page
+from trimtab.report.page import write_page
+from trimtab.simulate.run import simulate_ties
+
+JobsOut = Annotated[Path | None, typer.Option(help="Write one line a job.")]
+TimelineOut = Annotated[Path | None, typer.Option(help="Write every event, in order.")]
+
+
+def simulate(
+    source: o.Source,
+    policy: o.PolicyName,
+    window: o.Window = None,
+    zone: o.Zone = None,
+    nodes: o.Nodes = None,
+    gpus_per_node: o.GpusPerNode = 8,
+    cluster: o.ClusterFile = None,
+    placement: o.PlacementName = "consolidated",
+    knob: o.KnobTexts = None,
+    restart_cost_s: o.RestartCost = "62",
+    estimates: o.Estimates = "oracle",
+    spread_speed: o.SpreadSpeed = 0.5,
+    thin: o.Thin = None,
+    tie_seeds: o.TieSeeds = 0,
+    seed: o.Seed = 0,
+    jobs_out: JobsOut = None,
+    timeline_out: TimelineOut = None,
+    format: o.OutputFormat = "text",
+    quiet: o.Quiet = False,
+) -> None:
+    """Simulate one policy on a trace.
+
+    Example: trimtab simulate philly:jobs.csv.gz --policy tiresias --nodes 80 --knob num_queues=3
+    """
+    show.check_writable([jobs_out, timeline_out])
+    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed)
+    name, knobs = o.read_policy(policy, knob)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster)
+    trace = o.open_trace(source, window, zone, thin, seed)
+    show.notice_trace(trace, quiet)
+    result = simulate_ties(trace, machines, name, knobs, world, tie_seeds)
+    if jobs_out is not None:
+        show.write_jobs(jobs_out, result.jobs)
+    if timeline_out is not None:
+        show.write_timeline(timeline_out, result.timeline)
+    if format == "json":
+        show.print_json(result.jsonable())
+        return
+    show.out.print(
+        show.metrics_table(
+            _heading(len(trace), machines.gpus), [(result.title, result.metrics)], [result.spread]
+        )
+    )
+    show.out.print(
+        f"estimates: {estimates}; engine: {result.engine}, {result.cpu_s:.2f} CPU-s; "
+        f"digest {result.timeline.digest()}"
+    )
+
+
+def compare(
+    source: o.Source,
+    policy: Annotated[list[str], typer.Option(help="NAME or NAME:knob=value,knob2=a/b; repeatable.")],
+    window: o.Window = None,
+    zone: o.Zone = None,
+    nodes: o.Nodes = None,
+    gpus_per_node: o.GpusPerNode = 8,
+    cluster: o.ClusterFile = None,
+    placement: o.PlacementName = "consolidated",
+    knob: o.KnobTexts = None,
+    restart_cost_s: o.RestartCost = "62",
+    estimates: o.Estimates = "oracle",
+    spread_speed: o.SpreadSpeed = 0.5,
+    thin: o.Thin = None,
+    tie_seeds: o.TieSeeds = 0,
+    seed: o.Seed = 0,
+    report: o.Report = None,
+    format: o.OutputFormat = "text",
+    quiet: o.Quiet = False,
+) -> None:
+    """Simulate several policies or settings on the same jobs, side by side.
+
+    Example: trimtab compare synthetic:philly?days=14 --nodes 60 --policy fifo --policy tiresias:num_queues=3
+    """
+    show.check_writable([report])
+    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed)
+    chosen = [o.read_policy_text(text, knob) for text in policy]
+    unused = {text.partition("=")[0] for text in knob or []} - {key for _, knobs in chosen for key in knobs}
+    if unused:
+        raise ConfigError(f"knob {min(unused)} belongs to none of the policies; nothing was run.")
+    machines = o.open_cluster(nodes, gpus_per_node, cluster)
+    trace = o.open_trace(source, window, zone, thin, seed)
+    show.notice_trace(trace, quiet)
+    results = []
+    with show.progress(quiet) as advance:
+        for place, (name, knobs) in enumerate(chosen):
+            advance("simulating", place / len(chosen))
+            results.append(simulate_ties(trace, machines, name, knobs, world, tie_seeds))
+    if report is not None:
+        first_day = trace.show(trace.zero_ms) if trace.dated else ""
+        write_page(report, compare_page(results, first_day))
+    if format == "json":
+        show.print_json({"runs": [result.jsonable() for result in results]})
+        return
+    columns = [(result.title, result.metrics) for result in results]
+    spreads = [result.spread for result in results]
+    show.out.print(show.metrics_table(_heading(len(trace), machines.gpus), columns, spreads))
+    show.out.print(f"estimates: {estimates}; engine: {results[0].engine}; ratios are to the first column")
+
+
+def _heading(jobs: int, gpus: int) -> str:
+    return f"{jobs:,} jobs on {gpus:,} GPUs"

@@ -1,0 +1,139 @@
+"""`trace`: list, describe, convert, generate and fetch job histories."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from trimtab.cli import options as o
+from trimtab.cli import show
+from trimtab.report.page import write_page
+from trimtab.report.trace import trace_page
+from trimtab.traces.catalog import CATALOG
+from trimtab.traces.catalog import fetch as download
+from trimtab.traces.describe import Description
+from trimtab.traces.describe import describe as describe_trace
+from trimtab.traces.loader import load
+from trimtab.traces.table import save
+
+app = typer.Typer(help="List, describe, convert, generate and fetch job histories.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_traces(format: o.OutputFormat = "text") -> None:
+    """List the public traces that `trace fetch` knows.
+
+    Example: trimtab trace list
+    """
+    if format == "json":
+        show.print_json({"traces": [dataclasses.asdict(item) for item in CATALOG]})
+        return
+    table = Table(title="Public traces", title_justify="left")
+    for heading in ("name", "what", "licence", "cite", "known holes"):
+        table.add_column(heading, overflow="fold")
+    for item in CATALOG:
+        table.add_row(item.name, item.title, item.licence, item.cite, "; ".join(item.holes))
+    show.out.print(table)
+
+
+@app.command()
+def describe(
+    source: o.Source,
+    window: o.Window = None,
+    zone: o.Zone = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs of the cluster that load is stated for.")] = None,
+    report: o.Report = None,
+    format: o.OutputFormat = "text",
+) -> None:
+    """Say what a trace holds and what is wrong with it.
+
+    Example: trimtab trace describe philly:jobs.csv.gz --gpus 640 --report trace.html
+    """
+    show.check_writable([report])
+    found = describe_trace(o.open_trace(source, window, zone, None, 0), gpus)
+    if report is not None:
+        write_page(report, trace_page(found))
+    if format == "json":
+        show.print_json(found.jsonable())
+    else:
+        _print_description(found)
+
+
+def _print_description(found: Description) -> None:
+    show.out.print(
+        f"{found.source}\n{found.first} .. {found.last} ({found.span_days:.1f} days), zone {found.zone}"
+    )
+    show.out.print(f"rows {found.rows:,}, kept {found.kept:,}, arrivals without a run {found.unrun:,}")
+    for item in found.left_out:
+        show.out.print(
+            f"  left out {item.count:,}: {item.reason} (e.g. {item.example})", soft_wrap=True, markup=False
+        )
+    load_text = "" if found.load is None else f", load {found.load:.2f} on {found.cluster_gpus:,} GPUs"
+    rate = "" if found.jobs_a_day is None else f", {found.jobs_a_day:,.0f} jobs a day"
+    show.out.print(f"{found.gpu_hours:,.0f} GPU-hours, largest gang {found.largest_gang}{rate}{load_text}")
+    for title, classes in (("GPUs of a gang", found.gangs), ("run time", found.run_times)):
+        table = Table(title=title, title_justify="left")
+        for heading in ("class", "% of jobs", "% of GPU time"):
+            table.add_column(heading, justify="right")
+        for part in classes:
+            table.add_row(part.name, f"{part.jobs:.1f}", f"{part.gpu_time:.1f}")
+        show.out.print(table)
+    for text in (*found.notes, *found.warnings):
+        show.out.print(f"! {text}", soft_wrap=True, markup=False)
+
+
+@app.command()
+def convert(
+    source: o.Source,
+    out: Annotated[Path, typer.Argument(help="Table to write: .csv, .csv.gz or .parquet.")],
+    window: o.Window = None,
+    zone: o.Zone = None,
+    thin: o.Thin = None,
+    seed: o.Seed = 0,
+    quiet: o.Quiet = False,
+) -> None:
+    """Write a trace as the canonical table.
+
+    Example: trimtab trace convert sacct:jobs.txt jobs.parquet
+    """
+    show.check_writable([out])
+    trace = o.open_trace(source, window, zone, thin, seed)
+    show.notice_trace(trace, quiet)
+    save(trace, out)
+    show.notice(f"wrote {len(trace):,} jobs to {out}", quiet)
+
+
+@app.command()
+def generate(
+    spec: Annotated[str, typer.Argument(help="PRESET?days=14&load=0.9&seed=3; presets philly, helios, pai.")],
+    out: Annotated[Path, typer.Argument(help="Table to write: .csv, .csv.gz or .parquet.")],
+    quiet: o.Quiet = False,
+) -> None:
+    """Write a synthetic trace, calibrated to published statistics.
+
+    Example: trimtab trace generate "philly?days=14&seed=3" jobs.csv.gz
+    """
+    show.check_writable([out])
+    trace = load(spec if spec.startswith("synthetic:") else f"synthetic:{spec}")
+    save(trace, out)
+    show.notice(f"wrote {len(trace):,} jobs to {out}", quiet)
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="A name of `trace list`.")],
+    folder: Annotated[Path, typer.Option(help="Where to put it.")] = Path(),
+    base_url: Annotated[str | None, typer.Option(help="Fetch from a mirror.")] = None,
+    quiet: o.Quiet = False,
+) -> None:
+    """Download a public trace and verify its checksum.
+
+    Example: trimtab trace fetch philly --folder traces
+    """
+    found = download(name, folder, base_url)
+    show.notice(f"{'verified' if found.known else 'first download, sha256'} {found.sha256}", quiet)
+    print(found.path)
