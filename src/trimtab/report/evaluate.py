@@ -1,0 +1,362 @@
+"""The page of `evaluate --report`: ways of choosing the settings, walked forward over the same weeks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from trimtab.errors import ConfigError
+from trimtab.knobs import Knobs, write
+from trimtab.report import charts, history, numbers, tables, texts, views
+from trimtab.report.charts import Chart, Clock
+from trimtab.report.lines import Evaluation, Line
+from trimtab.report.markup import Html, join, tag
+from trimtab.report.page import Page, Section, mono, render
+from trimtab.report.tables import PREEMPTIONS, Measure
+from trimtab.report.views import View
+
+_MEASURES = (
+    Measure(name="wait_s_mean", title="Wait, mean"),
+    Measure(name="wait_s_p99", title="Wait, p99"),
+    Measure(name="jct_s_mean", title="JCT, mean"),
+    Measure(name="jct_s_p99", title="JCT, p99"),
+    PREEMPTIONS,
+    Measure(name="switches", title="Switches", kind="count", better=None),
+    Measure(name="search_s", title="Search time", better=None),
+)
+_GOALS = {
+    "wait": Measure(name="wait_s_mean", title="mean waiting"),
+    "jct": Measure(name="jct_s_mean", title="the mean completion time"),
+    "jct_p99": Measure(name="jct_s_p99", title="the completion time that one job in a hundred exceeds (p99)"),
+}
+_ORACLE = "oracle"
+_LOG_MAX = 400  # rounds of a decision log that are shown
+_CURVE_POINTS = 400
+_DAILY_FROM_DAYS = 4.0
+
+
+def evaluate_page(evaluation: Evaluation) -> str:
+    """Return the page for an evaluation; its first line is what the others are compared with.
+
+    Raises:
+        ConfigError: If there is no line.
+    """
+    if not evaluation.lines:
+        raise ConfigError("an evaluation needs at least one line; no page was written.")
+    clock = Clock.read(evaluation.first_day)
+    lines = [View(index, one.name, one.jobs, one.timeline) for index, one in enumerate(evaluation.lines)]
+    page = Page(
+        kind="Evaluation of tuning, walked forward in time",
+        title=f"Tuning {evaluation.policy} on {evaluation.provenance.source}",
+        summary=_summary(evaluation),
+        warnings=tuple(_warnings(evaluation)),
+        facts=_facts(evaluation),
+        key=tuple(line.name for line in evaluation.lines),
+        sections=tuple(_sections(evaluation, lines, clock)),
+        terms=texts.terms(
+            "Wait",
+            "JCT",
+            "Median, p95, p99",
+            "Switch",
+            "Predicted gain",
+            "Oracle",
+            "GPU utilisation",
+            "Ratio",
+            "Best",
+            "Ties",
+        ),
+    )
+    return render(page)
+
+
+def _sections(evaluation: Evaluation, lines: Sequence[View], clock: Clock) -> list[Section]:
+    axis = clock.axis(*views.span_s(lines))
+    tuned = [(index, line) for index, line in enumerate(evaluation.lines) if line.rounds]
+    found = [
+        Section(
+            title="Results",
+            body=_table(evaluation),
+            lead="Every line runs the same jobs; it differs in who chooses the settings, and when. "
+            "Under each value its ratio to the first line.",
+        ),
+        Section(
+            title="Waiting",
+            with_key=True,
+            charts=(
+                _waiting_over_time(lines, clock, axis),
+                _cumulative(lines, clock, axis),
+                *views.distributions(lines),
+                *views.by_class(lines),
+            ),
+        ),
+        Section(title="Load over time", charts=tuple(views.load_over_time(lines, evaluation.cluster, clock))),
+    ]
+    if any(line.segments for line in evaluation.lines):
+        found.append(_segments(evaluation))
+    if tuned:
+        found.append(
+            Section(
+                title="What the tuner did",
+                lead="One mark a round: hollow where the settings stayed, filled where they changed.",
+                charts=(
+                    history.gains(tuned, clock, axis, _threshold(evaluation)),
+                    *history.knobs(evaluation, clock, axis),
+                ),
+                body=history.unchanged(evaluation),
+            )
+        )
+        found.append(Section(title="Decision log", body=join(*(_log(*one, clock) for one in tuned))))
+    return found
+
+
+def _summary(evaluation: Evaluation) -> str:
+    goal = _GOALS.get(str(evaluation.settings.get("objective", "wait")), _GOALS["wait"])
+    base = evaluation.lines[0]
+    before = base.metrics[goal.name]
+    rivals = [line for line in evaluation.lines[1:] if not line.name.startswith(_ORACLE)]
+    known = [
+        (value, index) for index, line in enumerate(rivals) if (value := line.metrics[goal.name]) is not None
+    ]
+    over = f"{numbers.many(evaluation.kept, 'job')} on {numbers.count(evaluation.cluster.gpus)} GPUs"
+    if before is None:
+        return f"Of {over}, no job finished under {base.name}."
+    if not known:
+        return f"Over {over}, {goal.title} is {numbers.duration(before)} under {base.name} ({base.meaning})."
+    after, best = min(known)
+    if after >= before:
+        return (
+            f"No line does better than {base.name} ({base.meaning}) over {over}: {goal.title} is "
+            f"{numbers.duration(before)}; the nearest, {rivals[best].name}, has {numbers.duration(after)} "
+            f"({numbers.change(before, after)})."
+        )
+    unit = numbers.common_unit([before, after])
+    found = (
+        f"{rivals[best].name} ({rivals[best].meaning}) cuts {goal.title} of {over} from "
+        f"{numbers.duration(before, unit)} under {base.name} ({base.meaning}) to "
+        f"{numbers.duration(after, unit)} ({numbers.change(before, after)})."
+    )
+    return " ".join(
+        part for part in (found, _effort(rivals[best]), _reach(evaluation, goal, before, after)) if part
+    )
+
+
+def _effort(line: Line) -> str:
+    if not line.rounds:
+        return "It chose once, before the first job."
+    search = numbers.duration(sum(one.search_s for one in line.rounds) / len(line.rounds))
+    return (
+        f"It changed the settings {numbers.many(line.switches, 'time')} in "
+        f"{numbers.many(len(line.rounds), 'round')}; a search took {search} on average."
+    )
+
+
+def _reach(evaluation: Evaluation, goal: Measure, before: float, after: float) -> str:
+    for line in evaluation.lines[1:]:
+        limit = line.metrics[goal.name]
+        if line.name.startswith(_ORACLE) and limit is not None and limit < before:
+            part = numbers.percent((before - after) / (before - limit))
+            reached = numbers.duration(limit)
+            return f"Knowing the future, {line.name} reaches {reached}: {part} of that gain is won."
+    return ""
+
+
+def _warnings(evaluation: Evaluation) -> list[str]:
+    found = [f"{line.name}: {note}" for line in evaluation.lines for note in line.notes]
+    if len({line.metrics["finished"] for line in evaluation.lines}) > 1:
+        found.append(
+            "The lines did not finish the same number of jobs, and means are over finished jobs only."
+        )
+    return found
+
+
+def _facts(evaluation: Evaluation) -> tuple[tuple[str, str], ...]:
+    settings = dict(evaluation.settings)
+    known = [
+        *texts.provenance_facts(evaluation.provenance, evaluation.kept),
+        ("Cluster", texts.cluster_text(evaluation.cluster)),
+        ("Window", evaluation.window),
+        ("Second 0", evaluation.first_day),
+        ("Policy", evaluation.policy),
+        ("Seed", str(settings.pop("seed", ""))),
+        texts.version_fact(),
+    ]
+    rest = ", ".join(f"{name} {_setting(value)}" for name, value in settings.items())
+    digest = texts.digest_fact(evaluation.provenance)
+    return (*known, ("Settings", mono(rest) if rest else ""), digest)
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, Knobs):
+        return value.text()
+    if isinstance(value, tuple | list):
+        return "/".join(str(item) for item in value)
+    return write(value) if isinstance(value, bool | float) else str(value)
+
+
+def _threshold(evaluation: Evaluation) -> float | None:
+    value = evaluation.settings.get("threshold")
+    return float(value) if isinstance(value, int | float) and value > 0 else None
+
+
+def _table(evaluation: Evaluation) -> Html:
+    rows_of = [
+        {**line.metrics, "switches": line.switches, "search_s": sum(one.search_s for one in line.rounds)}
+        for line in evaluation.lines
+    ]
+    columns = [tables.cells(one, [row[one.name] for row in rows_of]) for one in _MEASURES]
+    head = [tag("th", "Line", scope="col")]
+    head += [tag("th", one.title, scope="col", class_="num") for one in _MEASURES]
+    rows = [
+        [
+            tag("th", tables.name_head(index, line.name, line.meaning), scope="row"),
+            *(column[index] for column in columns),
+        ]
+        for index, line in enumerate(evaluation.lines)
+    ]
+    return tables.table(head, rows, "Times are simulated, but for the search time, which is ours", "lines")
+
+
+def _waiting_over_time(lines: Sequence[View], clock: Clock, axis: charts.Axis) -> Chart:
+    first, last = views.span_s(lines)
+    daily = last - first >= _DAILY_FROM_DAYS * 86_400
+    step_s = 86_400.0 if daily else 3_600.0
+    means = [_means_by_submission(line, step_s) for line in lines]
+    unit = charts.unit_for(value for _, wait in means for value in wait)
+    data = [
+        charts.curve(
+            line.index,
+            line.name,
+            clock.at(times),
+            charts.rounded(wait / unit.seconds),
+            mode="lines+markers",
+            marker={"size": 5, "color": charts.colour(line.index)},
+            customdata=[numbers.duration(w) for w in wait],
+            hovertemplate="%{customdata}",
+        )
+        for line, (times, wait) in zip(lines, means, strict=True)
+    ]
+    return Chart(
+        title=f"Waiting by {'day' if daily else 'hour'} of submission",
+        caption="Mean waiting of the jobs submitted in it, however late they finish.",
+        data=data,
+        layout=charts.over_time(axis, f"mean waiting, {unit.name}", {}),
+        wide=True,
+    )
+
+
+def _means_by_submission(line: View, step_s: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the middle of each step that has jobs, and their mean waiting."""
+    step = (pl.col("submit_s") / step_s).floor().alias("step")
+    grouped = line.done.group_by(step).agg(pl.col("wait_s").mean()).sort("step")
+    return (grouped["step"].to_numpy() + 0.5) * step_s, grouped["wait_s"].to_numpy()
+
+
+def _cumulative(lines: Sequence[View], clock: Clock, axis: charts.Axis) -> Chart:
+    data = []
+    for line in lines:
+        done = line.done.sort("submit_s")
+        total = done["wait_s"].cum_sum().to_numpy() / 3_600
+        at = np.unique(np.linspace(0, len(total) - 1, min(_CURVE_POINTS, len(total))).astype(int))
+        submit = done["submit_s"].to_numpy()
+        data.append(
+            charts.curve(
+                line.index,
+                line.name,
+                clock.at(submit[at]),
+                charts.rounded(total[at]),
+                hovertemplate="%{y:,.0f} h",
+            )
+        )
+    return Chart(
+        title="Waiting added up",
+        caption="Hours waited by all jobs submitted so far: one line gains on another where they part.",
+        data=data,
+        layout=charts.over_time(axis, "job-hours waited", {}),
+        wide=True,
+    )
+
+
+def _segments(evaluation: Evaluation) -> Section:
+    names = list(dict.fromkeys(name for line in evaluation.lines for name in line.segments))
+    found = [line.segments for line in evaluation.lines]
+    keys = list(dict.fromkeys(key for one in found for segment in one.values() for key in segment))
+    measures = [
+        Measure(name=key, title=_segment_title(key), kind=_segment_kind(key)) for key in keys if key != "jobs"
+    ]
+    heads = [tables.name_head(index, line.name) for index, line in enumerate(evaluation.lines)]
+    made = []
+    for number, measure in enumerate(measures):
+        rows = [
+            (
+                join(name, tag("small", _segment_jobs(found, name))),
+                tables.cells(measure, [one.get(name, {}).get(measure.name) for one in found]),
+            )
+            for name in names
+        ]
+        title = f"{measure.title} by segment"
+        body = tables.measure_table(heads, rows, title, "Segment")
+        made.append(tag("details", tag("summary", title), body) if number else body)
+    lead = "A mean hides who pays for it: the same numbers for parts of the jobs."
+    return Section(title="Segments", lead=lead, body=join(*made))
+
+
+def _segment_title(key: str) -> str:
+    known = {one.name: one.title for one in (*tables.WAITS, *tables.JCTS, *tables.OTHERS)}
+    return known.get(key, key.replace("_", " "))
+
+
+def _segment_kind(key: str) -> tables.Kind:
+    if "_s_" in key or key.endswith("_s"):
+        return "duration"
+    if key.endswith(("_share", "_rate")):
+        return "share"
+    return "factor" if key.endswith("_mean") else "count"
+
+
+def _segment_jobs(found: Sequence[dict[str, dict[str, float]]], name: str) -> str:
+    jobs = max((one.get(name, {}).get("jobs", 0) for one in found), default=0)
+    return numbers.many(int(jobs), "job") if jobs else ""
+
+
+def _log(index: int, line: Line, clock: Clock) -> Html:
+    head = [tag("th", name, scope="col") for name in ("Time", "Verdict", "Reason", "Gain", "Trials", "Knobs")]
+    rows = []
+    for one in line.rounds[:_LOG_MAX]:
+        changed = {k: v for k, v in one.knobs_after.items() if one.knobs_before.get(k) != v}
+        knobs = ", ".join(f"{k} {_before(one.knobs_before, k)} → {write(v)}" for k, v in changed.items())
+        rows.append(
+            tag(
+                "tr",
+                tag("th", clock.show(one.time_s), scope="row"),
+                *(
+                    tag("td", text)
+                    for text in (
+                        "change" if one.switched else "keep",
+                        one.verdict.reason,
+                        f"{one.gain:.3f}",
+                        numbers.count(one.trials),
+                        knobs,
+                    )
+                ),
+                class_="apply" if one.switched else None,
+            )
+        )
+    beyond = len(line.rounds) - len(rows)
+    more = f" The first {_LOG_MAX} are shown; --format json prints all." if beyond > 0 else ""
+    made = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="plain log")
+    summary = (
+        f"{line.name}: {numbers.many(len(line.rounds), 'round')}, {numbers.many(line.switches, 'change')}"
+    )
+    return tag(
+        "details",
+        tag("summary", tables.swatch(index), summary),
+        tag("p", f"Started with {line.start_knobs.text() or 'no knobs'}.{more}", class_="lead"),
+        tables.scroller(made, f"Decisions of {line.name}"),
+    )
+
+
+def _before(knobs: Knobs, name: str) -> str:
+    return write(knobs[name]) if name in knobs else "unset"
