@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from hypothesis import settings
 
 _ROOT = Path(__file__).resolve().parents[1]
+
+# Wall time says more about the machine than about the code.
+settings.register_profile("trimtab", deadline=None)
+settings.load_profile("trimtab")
+
+
+def _missing(reason: str) -> NoReturn:
+    """Skip for want of something outside the project, or fail where nothing may be missing."""
+    if os.environ.get("TRIMTAB_NO_SKIP"):
+        pytest.fail(f"{reason}; TRIMTAB_NO_SKIP allows no skip")
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -15,5 +29,14 @@ def shared() -> Path:
     """The folder of real traces: TRIMTAB_SHARED, or `../shared` beside the repository."""
     folder = Path(os.environ.get("TRIMTAB_SHARED") or _ROOT.parent / "shared")
     if not (folder / "data").is_dir():
-        pytest.skip(f"real traces are not here: {folder} has no data/ (set TRIMTAB_SHARED)")
+        _missing(f"real traces are not here: {folder} has no data/ (set TRIMTAB_SHARED)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a Chromium: TRIMTAB_CHROMIUM, or the one on the path."""
+    found = os.environ.get("TRIMTAB_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if not found:
+        _missing("no Chromium on the path (set TRIMTAB_CHROMIUM)")
+    return found
