@@ -138,17 +138,23 @@ def points(index: int, name: str, x: list[str], y: list[float | None]) -> Trace:
     """Return a line's points, beside those of the other lines."""
     symbol = ("circle", "diamond", "square")[index // 7 % 3]
     marker = {"color": colour(index), "size": 11, "symbol": symbol}
-    mode = {"type": "scatter", "mode": "markers", "offsetgroup": str(index), "marker": marker}
+    mode = {
+        "type": "scatter",
+        "cliponaxis": False,
+        "mode": "markers",
+        "offsetgroup": str(index),
+        "marker": marker,
+    }
     return {**mode, "name": label(name), "meta": {"line": index}, "x": x, "y": y}
 
 
-def log_time_axis(low_s: float, high_s: float, title: str) -> Axis:
-    """Return a logarithmic axis of times with ticks people use."""
+def log_time_axis(low_s: float, high_s: float, title: str, edge: float = 0.05) -> Axis:
+    """Return a logarithmic axis of times with ticks people use; `edge` is what it goes beyond, in decades."""
     low_s = max((at for at in _TICKS_S if at <= low_s), default=1.0)
     ticks = [at for at in _TICKS_S if low_s <= at <= high_s * 1.01]
     return {
         "type": "log",
-        "range": [math.log10(low_s) - 0.01, math.log10(max(high_s, 10 * low_s)) + 0.05],
+        "range": [math.log10(low_s) - edge / 5, math.log10(max(high_s, 10 * low_s)) + edge],
         "tickvals": ticks,
         "ticktext": [_TICKS_S[at] for at in ticks],
         "title": {"text": title},

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs, write
 from trimtab.report import charts, history, numbers, tables, texts, views
@@ -322,39 +323,33 @@ def _segment_jobs(found: Sequence[dict[str, dict[str, float]]], name: str) -> st
 
 
 def _log(index: int, line: Line, clock: Clock) -> Html:
-    head = [tag("th", name, scope="col") for name in ("Time", "Verdict", "Reason", "Gain", "Trials", "Knobs")]
-    rows = []
-    for one in line.rounds[:_LOG_MAX]:
-        changed = {k: v for k, v in one.knobs_after.items() if one.knobs_before.get(k) != v}
-        knobs = ", ".join(f"{k} {_before(one.knobs_before, k)} → {write(v)}" for k, v in changed.items())
-        rows.append(
-            tag(
-                "tr",
-                tag("th", clock.show(one.time_s), scope="row"),
-                *(
-                    tag("td", text)
-                    for text in (
-                        "change" if one.switched else "keep",
-                        one.verdict.reason,
-                        f"{one.gain:.3f}",
-                        numbers.count(one.trials),
-                        knobs,
-                    )
-                ),
-                class_="apply" if one.switched else None,
-            )
-        )
-    beyond = len(line.rounds) - len(rows)
-    more = f" The first {_LOG_MAX} are shown; --format json prints all." if beyond > 0 else ""
+    head = [tag("th", name, scope="col") for name in ("Time", "Verdict", "Gain", "Trials", "Reason", "Knobs")]
+    rows = [_log_row(one, clock) for one in line.rounds[:_LOG_MAX]]
+    more = f" The first {_LOG_MAX} rounds are shown; --format json prints all."
     made = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="plain log")
-    summary = (
-        f"{line.name}: {numbers.many(len(line.rounds), 'round')}, {numbers.many(line.switches, 'change')}"
-    )
+    rounds, changes = numbers.many(len(line.rounds), "round"), numbers.many(line.switches, "change")
+    start = mono(line.start_knobs.text() or "no knobs")
     return tag(
         "details",
-        tag("summary", tables.swatch(index), summary),
-        tag("p", f"Started with {line.start_knobs.text() or 'no knobs'}.{more}", class_="lead"),
+        tag("summary", tables.swatch(index), f"{line.name}: {rounds}, {changes}"),
+        tag("p", "Started with ", start, ".", more if len(line.rounds) > _LOG_MAX else "", class_="lead"),
         tables.scroller(made, f"Decisions of {line.name}"),
+    )
+
+
+def _log_row(one: Round, clock: Clock) -> Html:
+    changed = {name: value for name, value in one.knobs_after.items() if one.knobs_before.get(name) != value}
+    knobs = ", ".join(
+        f"{name} {_before(one.knobs_before, name)} → {write(value)}" for name, value in changed.items()
+    )
+    brief = ("change" if one.switched else "keep", f"{one.gain:.3f}", numbers.count(one.trials))
+    return tag(
+        "tr",
+        tag("th", clock.show(one.time_s), scope="row"),
+        *(tag("td", text, class_="brief") for text in brief),
+        tag("td", one.verdict.reason),
+        tag("td", knobs),
+        class_="apply" if one.switched else None,
     )
 
 

@@ -67,6 +67,7 @@ def _marks(index: int, line: Line, clock: Clock) -> Trace:
     return {
         "type": "scatter",
         "mode": "markers",
+        "cliponaxis": False,
         "name": label(line.name),
         "meta": {"line": index},
         "x": clock.at([one.time_s for one in line.rounds]),

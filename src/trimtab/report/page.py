@@ -18,7 +18,7 @@ from plotly.offline import get_plotlyjs
 
 from trimtab import __version__
 from trimtab.report.charts import Chart
-from trimtab.report.markup import NO_HTML, Html, escape, join, tag
+from trimtab.report.markup import NO_HTML, Html, breakable, join, tag
 from trimtab.report.tables import swatch
 from trimtab.traces import files
 
@@ -117,14 +117,14 @@ def _numbered(sections: Sequence[Section]) -> list[list[tuple[str, Chart]]]:
 
 def _header(page: Page) -> Html:
     facts = (
-        tag("div", tag("dt", name), tag("dd", value), class_="wide" if len(value) > 90 else None)
+        tag("div", tag("dt", name), tag("dd", value), class_="wide" if len(value) > 85 else None)
         for name, value in page.facts
         if value
     )
     return tag(
         "header",
         tag("p", page.kind, class_="kicker"),
-        tag("h1", page.title),
+        tag("h1", breakable(page.title)),
         tag("p", page.summary, class_="summary"),
         *(tag("p", warning, class_="warn") for warning in page.warnings),
         tag("dl", *facts, class_="facts"),
@@ -179,4 +179,4 @@ def _terms(page: Page) -> Html:
 
 def mono(text: str) -> Html:
     """Return text as it is typed."""
-    return tag("span", escape(text), class_="mono")
+    return tag("span", breakable(text), class_="mono")

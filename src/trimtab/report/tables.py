@@ -76,7 +76,7 @@ def measure_table(
     """Return a table with a column a line, all of one width, and a row a measure or segment."""
     head = [tag("th", corner, scope="col")] + [tag("th", one, scope="col", class_="run") for one in heads]
     made = [[tag("th", first, scope="row"), *rest] for first, rest in rows]
-    return table(head, made, caption, "columns", f"min-width:{140 + 128 * len(heads)}px")
+    return table(head, made, caption, "columns", f"min-width:{160 + 128 * len(heads)}px")
 
 
 def plain_table(
@@ -116,7 +116,7 @@ def cells(
     """Return the cells of one measure, one a line; the ratio is to the first line."""
     unit = numbers.common_unit(values) if measure.kind == "duration" else None
     ranges = [one.get(measure.name) for one in spreads] or [None] * len(values)
-    winners = best(measure, values, ranges)
+    winners = best(measure, values, ranges, unit)
     ratios = _ratios(measure, values)
     made = []
     for index, (value, around) in enumerate(zip(values, ranges, strict=True)):
@@ -125,8 +125,8 @@ def cells(
             parts.append(tag("span", "best", class_="best-tag"))
         if ratios:
             parts.append(tag("small", ratios[index]))
-        if around and around["min"] < around["max"]:
-            parts.append(tag("small", _range(measure.kind, around, unit), class_="range"))
+        if around and (between := _range(measure.kind, around, unit)):
+            parts.append(tag("small", between, class_="range"))
         made.append(
             tag(
                 "td",
@@ -150,14 +150,21 @@ def best(
     measure: Measure,
     values: Sequence[float | int | None],
     ranges: Sequence[Mapping[str, float] | None] = (),
+    unit: numbers.Unit | None = None,
 ) -> set[int]:
-    """Return which lines are best: none if all are equal, or if another's spread reaches the best one's."""
+    """Return which lines are best, or none: if all read the same, or another's spread reaches the best one's.
+
+    What reads the same is equally good: a reader could not tell why one of them should be marked.
+    """
     known = [(value, index) for index, value in enumerate(values) if value is not None]
     if measure.better is None or len({value for value, _ in known}) < 2:
         return set()
     sign = 1 if measure.better == "less" else -1
     top, first = min((sign * value, index) for value, index in known)
-    winners = {index for value, index in known if sign * value == top}
+    shown = write(measure.kind, sign * top, unit)
+    winners = {index for value, index in known if write(measure.kind, value, unit) == shown}
+    if len(winners) == len(known):
+        return set()
     lead = ranges[first] if ranges else None
     others = [one for index, one in enumerate(ranges) if index not in winners and one]
     near, far = ("max", "min") if measure.better == "less" else ("min", "max")
@@ -184,4 +191,4 @@ def write(kind: Kind, value: float | int | None, unit: numbers.Unit | None = Non
 def _range(kind: Kind, around: Mapping[str, float], unit: numbers.Unit | None) -> str:
     unit = unit or (numbers.fitting_unit(around["max"]) if kind == "duration" else None)
     low, high = write(kind, around["min"], unit), write(kind, around["max"], unit)
-    return f"{low.split(chr(160))[0]} … {high}" if low != high else f"within {high}"
+    return f"{low.split(chr(160))[0]} … {high}" if low != high else ""

@@ -218,7 +218,10 @@ def _class_chart(
             "tickfont": {"size": 11.5},
             "showgrid": False,
         },
-        "yaxis": charts.log_time_axis(min(above), max(above), "") if wide else {"rangemode": "tozero"},
+        "yaxis": charts.log_time_axis(min(above), max(above), "", edge=0.2)
+        if wide
+        else {"rangemode": "tozero"},
+        "shapes": [_between(place) for place in range(1, len(kept))] if wide else [],
         "barmode": "group",
         "scattermode": "group",
         "bargap": 0.28,
@@ -235,6 +238,12 @@ def _class_chart(
         ],
         layout=layout,
     )
+
+
+def _between(place: int) -> dict[str, Any]:
+    """Return the rule between two classes of points."""
+    at = {"x0": place - 0.5, "x1": place - 0.5, "yref": "paper", "y0": 0, "y1": 1}
+    return {"type": "line", "layer": "below", "line": {"color": "@grid", "width": 1}, **at}
 
 
 def _class_means(view: View, column: str, bounds: Sequence[int]) -> ClassMeans:

@@ -1,0 +1,229 @@
+"""The pages in a real browser: drawn, right, self-contained, at home on a wide screen and on a telephone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browser_inputs import CLUSTER, evaluation, history, renamed, runs
+from trimtab.control.guardrails import Keep
+from trimtab.errors import ConfigError, OutputError
+from trimtab.report.compare import compare_page
+from trimtab.report.evaluate import evaluate_page
+from trimtab.report.page import write_page
+from trimtab.report.trace import trace_page
+from trimtab.traces.describe import Description, describe
+from trimtab.traces.trace import LeftOut
+
+CHARTS = {"compare": 6, "evaluate": 13, "trace": 4}
+HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=2">&amp;\'"%{x}'
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    found = os.environ.get("TRIMTAB_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if not found:
+        pytest.skip("no chromium: set TRIMTAB_CHROMIUM to its path")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page that was opened from its file, with everything it tried to fetch and complained about."""
+
+    def __init__(self, browser: Any, path: Path, width: int = 1400, scheme: str = "light") -> None:
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.page.on("request", lambda one: self.requests.append(one.url))
+        self.page.on("pageerror", lambda one: self.complaints.append(str(one)))
+        self.page.on("console", self._hear)
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-drawn]", state="attached", timeout=20_000)
+
+    def _hear(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def ask(self, script: str) -> Any:
+        return self.page.evaluate(script)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {
+        "compare": compare_page(runs(ties=1)),
+        "evaluate": evaluate_page(evaluation()),
+        "trace": trace_page(described()),
+    }
+    folder = tmp_path_factory.mktemp("pages")
+    for name, html in made.items():
+        write_page(folder / f"{name}.html", html)
+    return {name: folder / f"{name}.html" for name in made}
+
+
+@pytest.fixture(scope="module")
+def visits(chromium: Any, pages: dict[str, Path]) -> Callable[..., Visit]:
+    """Open each page once a width; for looking only."""
+    return lru_cache(lambda name, width=1400: Visit(chromium, pages[name], width))
+
+
+def described() -> Description:
+    left_out = (LeftOut("no GPU requested", 12, "job_7,2024-01-01,0"),)
+    return replace(describe(history(), CLUSTER.gpus), left_out=left_out, mapping={"gpus": "gpu_num"})
+
+
+@pytest.mark.parametrize("name", sorted(CHARTS))
+def test_page_is_drawn_without_network_or_complaint(
+    visits: Callable[..., Visit], pages: dict[str, Path], name: str
+) -> None:
+    visit = visits(name)
+    assert visit.complaints == []
+    assert visit.requests == [pages[name].as_uri()]
+    drawn = visit.ask(
+        "[...document.querySelectorAll('.chart')].map(c => c.querySelectorAll('.trace').length)"
+    )
+    assert len(drawn) == CHARTS[name]
+    assert all(count > 0 for count in drawn), drawn
+    shown = visit.ask("[...document.querySelectorAll('td b')].map(b => b.textContent).join(' ')")
+    assert not re.search("nan|inf|None|undefined", shown)
+
+
+@pytest.mark.parametrize("width", [1400, 420])
+@pytest.mark.parametrize("name", sorted(CHARTS))
+def test_nothing_is_wider_than_the_window(
+    chromium: Any, pages: dict[str, Path], name: str, width: int
+) -> None:
+    visit = Visit(chromium, pages[name], width)
+    visit.ask("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert visit.ask("document.documentElement.scrollWidth") <= width
+
+
+def test_table_shows_the_metrics(visits: Callable[..., Visit]) -> None:
+    results = runs(ties=1)
+    visit = visits("compare")
+    for name in ("wait_s_mean", "wait_s_p99", "jct_s_mean", "preemptions", "gpu_utilisation", "makespan_s"):
+        cells = visit.ask(
+            f"[...document.querySelectorAll('td[data-metric={name}]')].map(c => c.dataset.value)"
+        )
+        assert [float(cell) for cell in cells] == [result.metrics[name] for result in results]
+    best = visit.ask("document.querySelector('td.best[data-metric=wait_s_mean]').dataset.value")
+    assert float(best) == min(result.metrics["wait_s_mean"] or 0 for result in results)
+
+
+def test_evaluation_table_shows_the_lines(visits: Callable[..., Visit]) -> None:
+    shown = evaluation()
+    visit = visits("evaluate")
+    for name, expected in (
+        ("wait_s_p99", [line.metrics["wait_s_p99"] for line in shown.lines]),
+        ("switches", [line.switches for line in shown.lines]),
+        ("search_s", [sum(one.search_s for one in line.rounds) for line in shown.lines]),
+    ):
+        cells = visit.ask(
+            f"[...document.querySelectorAll('.lines td[data-metric={name}]')].map(c => c.dataset.value)"
+        )
+        assert [float(cell) for cell in cells] == expected
+    rows = visit.ask(
+        "[...document.querySelectorAll('table.log')].map(t => t.querySelectorAll('tbody tr').length)"
+    )
+    assert rows == [len(line.rounds) for line in shown.lines if line.rounds]
+
+
+def test_key_hides_a_line_in_every_chart(chromium: Any, pages: dict[str, Path]) -> None:
+    visit = Visit(chromium, pages["compare"])
+    count = "document.querySelectorAll('.chart .trace').length"
+    before = visit.ask(count)
+    visit.page.click(".key button:nth-child(2)")
+    visit.page.wait_for_function(f"{count} === {before - CHARTS['compare']}")
+    assert (
+        visit.ask("document.querySelector('.key button:nth-child(2)').getAttribute('aria-pressed')")
+        == "false"
+    )
+
+
+def test_dark_page_is_dark(chromium: Any, pages: dict[str, Path]) -> None:
+    visit = Visit(chromium, pages["compare"], scheme="dark")
+    paper = visit.ask("getComputedStyle(document.body).backgroundColor")
+    ink = visit.ask("getComputedStyle(document.querySelector('.xtick text')).fill")
+    assert (paper, ink) == ("rgb(20, 24, 28)", "rgb(228, 232, 236)")
+
+
+def test_hostile_names_stay_text(chromium: Any, tmp_path: Path) -> None:
+    source = f"table:{HOSTILE}\udcff\x00.csv"
+    shown = evaluation()
+    line = replace(
+        shown.lines[3],
+        name=HOSTILE,
+        meaning=HOSTILE,
+        notes=(HOSTILE,),
+        segments={HOSTILE: {"jobs": 1, HOSTILE: 2.0}},
+        rounds=tuple(replace(one, verdict=Keep(HOSTILE)) for one in shown.lines[3].rounds),
+    )
+    description = replace(
+        described(), source=source, notes=(HOSTILE,), warnings=(HOSTILE,), zone=HOSTILE,
+        left_out=(LeftOut(HOSTILE, 1, HOSTILE),), mapping={HOSTILE: HOSTILE},
+    )  # fmt: skip
+    settings = {HOSTILE: HOSTILE, "objective": HOSTILE}
+    made = {
+        "compare": compare_page([renamed(one, source) for one in runs()], first_day=HOSTILE),
+        "evaluate": evaluate_page(
+            replace(shown, lines=(shown.lines[0], line), window=HOSTILE, settings=settings, first_day=HOSTILE)
+        ),
+        "trace": trace_page(description),
+    }
+    for name, html in made.items():
+        path = tmp_path / f"{name}.html"
+        write_page(path, html)
+        visit = Visit(chromium, path)
+        assert visit.ask("window.hacked") is None
+        assert visit.ask("document.querySelectorAll('img[src=x], body script:not([type])').length") == 2
+        assert visit.complaints == []
+        assert visit.requests == [path.as_uri()]
+        assert "<script>window.hacked=1</script>" in visit.ask("document.body.innerText")
+        visit.page.close()
+
+
+def test_page_is_the_same_each_time_and_small_beside_its_library() -> None:
+    first, second = compare_page(runs()), compare_page(runs())
+    assert first == second
+    assert first.count("plotly.js v") == 1
+    assert len(evaluate_page(evaluation())) < 6_500_000
+
+
+def test_one_run_and_no_run() -> None:
+    assert "Who gains" not in compare_page(runs()[:1])
+    with pytest.raises(ConfigError, match="at least one run"):
+        compare_page([])
+    with pytest.raises(ConfigError, match="at least one line"):
+        evaluate_page(replace(evaluation(), lines=()))
+
+
+def test_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "page.html"
+    write_page(target, "old")
+    with pytest.raises(OutputError, match="nothing was written") as refusal:
+        write_page(tmp_path / "missing" / "page.html", "new")
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(OutputError):
+        write_page(target / "below.html", "new")
+    assert target.read_text() == "old"
+    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_full_disk_is_one_line() -> None:
+    with pytest.raises(OutputError, match="cannot be written"):
+        write_page(Path("/dev/full"), "page" * 10_000)
