@@ -11,15 +11,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from browser_inputs import CLUSTER, evaluation, history, renamed, runs
 from trimtab.control.guardrails import Keep
 from trimtab.errors import ConfigError, OutputError
+from trimtab.knobs import Knobs
 from trimtab.report.compare import compare_page
 from trimtab.report.evaluate import evaluate_page
 from trimtab.report.page import write_page
 from trimtab.report.trace import trace_page
+from trimtab.simulate.run import World, simulate
 from trimtab.traces.describe import Description, describe
 from trimtab.traces.trace import LeftOut
 
@@ -98,6 +101,8 @@ def test_page_is_drawn_without_network_or_complaint(
     )
     assert len(drawn) == CHARTS[name]
     assert all(count > 0 for count in drawn), drawn
+    buttons = "[...new Set([...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title))].length"
+    assert visit.ask(buttons) <= 4  # save, zoom, pan, reset: none that sends data away
     shown = visit.ask("[...document.querySelectorAll('td b')].map(b => b.textContent).join(' ')")
     assert not re.search("nan|inf|None|undefined", shown)
 
@@ -142,8 +147,11 @@ def test_evaluation_table_shows_the_lines(visits: Callable[..., Visit]) -> None:
     assert rows == [len(line.rounds) for line in shown.lines if line.rounds]
 
 
-def test_key_hides_a_line_in_every_chart(chromium: Any, pages: dict[str, Path]) -> None:
-    visit = Visit(chromium, pages["compare"])
+def test_dark_page_is_dark_and_its_key_hides_a_line_everywhere(chromium: Any, pages: dict[str, Path]) -> None:
+    visit = Visit(chromium, pages["compare"], scheme="dark")
+    paper = visit.ask("getComputedStyle(document.body).backgroundColor")
+    ink = visit.ask("getComputedStyle(document.querySelector('.xtick text')).fill")
+    assert (paper, ink) == ("rgb(20, 24, 28)", "rgb(228, 232, 236)")
     count = "document.querySelectorAll('.chart .trace').length"
     before = visit.ask(count)
     visit.page.click(".key button:nth-child(2)")
@@ -152,13 +160,6 @@ def test_key_hides_a_line_in_every_chart(chromium: Any, pages: dict[str, Path]) 
         visit.ask("document.querySelector('.key button:nth-child(2)').getAttribute('aria-pressed')")
         == "false"
     )
-
-
-def test_dark_page_is_dark(chromium: Any, pages: dict[str, Path]) -> None:
-    visit = Visit(chromium, pages["compare"], scheme="dark")
-    paper = visit.ask("getComputedStyle(document.body).backgroundColor")
-    ink = visit.ask("getComputedStyle(document.querySelector('.xtick text')).fill")
-    assert (paper, ink) == ("rgb(20, 24, 28)", "rgb(228, 232, 236)")
 
 
 def test_hostile_names_stay_text(chromium: Any, tmp_path: Path) -> None:
@@ -227,3 +228,12 @@ def test_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_full_disk_is_one_line() -> None:
     with pytest.raises(OutputError, match="cannot be written"):
         write_page(Path("/dev/full"), "page" * 10_000)
+
+
+def test_jobs_that_never_ran_are_said_and_not_drawn() -> None:
+    asked = history().jobs.with_columns(gpus=pl.lit(CLUSTER.gpus + 1))
+    never = simulate(replace(history(), jobs=asked), CLUSTER, "fifo", Knobs({"backfill": "strict"}), World())
+    page = compare_page([never, never])
+    assert "no job finished in any run" in page
+    assert "were rejected" in page
+    assert page.count("<figure") == 0

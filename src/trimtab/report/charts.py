@@ -18,6 +18,7 @@ from trimtab.report import numbers
 from trimtab.report.markup import label
 from trimtab.report.numbers import Unit
 
+_DAY_TITLE = {"unifiedhovertitle": {"text": "day %{x:.2f}"}}
 Trace = dict[str, Any]
 Axis = dict[str, Any]
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?")
@@ -77,7 +78,7 @@ class Clock:
         """Return the axis over a span."""
         span = {"range": self.at([first_s // 3_600 * 3_600, last_s]), "showgrid": True, "hoverformat": ".2f"}
         if self.origin is None:
-            return {**span, "title": {"text": "days on the trace's clock"}, "nticks": 8}
+            return {**span, "title": {"text": "days on the trace's clock"}, "nticks": 8, **_DAY_TITLE}
         return {**span, "type": "date", "hoverformat": "%a %Y-%m-%d %H:%M", "nticks": 8}
 
     def show(self, seconds: float) -> str:

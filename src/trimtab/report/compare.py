@@ -17,7 +17,6 @@ from trimtab.simulate.metrics import Metrics
 from trimtab.simulate.run import RunResult
 
 _SAME_S = 60.0  # completion times this close count as the same
-_NOISE = 0.05  # of a mean, that the order of ties alone can make up
 
 
 def compare_page(results: Sequence[RunResult], first_day: str = "") -> str:
@@ -90,8 +89,8 @@ def _cut(results: Sequence[RunResult], best: int, over: str, wait: float, base: 
         f"average instead of {numbers.duration(base, unit)} with {results[0].title} "
         f"({numbers.change(base, wait)})."
     )
-    if 1 - wait / base < _NOISE and not results[best].spread:
-        said += " A difference this small may come from the order of simultaneous jobs alone."
+    if 1 - wait / base < texts.NOISE and not results[best].spread:
+        said += f" {texts.NOISE_WARNING}"
     return said
 
 

@@ -86,12 +86,7 @@ def _sections(evaluation: Evaluation, lines: Sequence[View], clock: Clock) -> li
         Section(
             title="Waiting",
             with_key=True,
-            charts=(
-                _waiting_over_time(lines, clock, axis),
-                _cumulative(lines, clock, axis),
-                *views.distributions(lines),
-                *views.by_class(lines),
-            ),
+            charts=tuple(_waiting(lines, clock, axis)),
         ),
         Section(title="Load over time", charts=tuple(views.load_over_time(lines, evaluation.cluster, clock))),
     ]
@@ -139,6 +134,8 @@ def _summary(evaluation: Evaluation) -> str:
         f"{numbers.duration(before, unit)} under {base.name} ({base.meaning}) to "
         f"{numbers.duration(after, unit)} ({numbers.change(before, after)})."
     )
+    if 1 - after / before < texts.NOISE:
+        found += f" {texts.NOISE_WARNING}"
     return " ".join(
         part for part in (found, _effort(rivals[best]), _reach(evaluation, goal, before, after)) if part
     )
@@ -146,7 +143,7 @@ def _summary(evaluation: Evaluation) -> str:
 
 def _effort(line: Line) -> str:
     if not line.rounds:
-        return "It chose once, before the first job."
+        return "Its settings stay the same from the first job to the last."
     search = numbers.duration(sum(one.search_s for one in line.rounds) / len(line.rounds))
     return (
         f"It changed the settings {numbers.many(line.switches, 'time')} in "
@@ -218,6 +215,13 @@ def _table(evaluation: Evaluation) -> Html:
         for index, line in enumerate(evaluation.lines)
     ]
     return tables.table(head, rows, "Times are simulated, but for the search time, which is ours", "lines")
+
+
+def _waiting(lines: Sequence[View], clock: Clock, axis: charts.Axis) -> list[Chart]:
+    if not any(line.done.height for line in lines):
+        return []
+    over_time = [_waiting_over_time(lines, clock, axis), _cumulative(lines, clock, axis)]
+    return [*over_time, *views.distributions(lines), *views.by_class(lines)]
 
 
 def _waiting_over_time(lines: Sequence[View], clock: Clock, axis: charts.Axis) -> Chart:

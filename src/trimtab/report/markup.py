@@ -7,7 +7,7 @@ import re
 import unicodedata
 
 _VOID = frozenset({"meta", "link", "br"})
-_BREAKS = re.compile(r"([,:=/&?])(?=.)")
+_BREAKS = re.compile(r"([,:=/&?_])(?=.)")
 
 
 class Html(str):

@@ -25,6 +25,7 @@
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       margin: { l: 48, r: 12, t: 26, b: 44 }, showlegend: false, height: chart.height,
       hoverlabel: { bgcolor: "@panel", bordercolor: "@edge", font: { color: "@ink", size: 12.5 }, align: "left", namelength: -1 },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: "@muted", activecolor: "@ink" },
       hovermode: "closest", dragmode: "zoom", ...structuredClone(chart.layout),
     };
     for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
@@ -42,7 +43,7 @@
       for (const trace of data) if (hidden.has(trace.meta?.line)) trace.visible = false;
       return Plotly.react(chart.id, data, layoutOf(chart, styles), {
         responsive: true, displaylogo: false, displayModeBar: "hover",
-        modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+        modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]], // none that could send data away
         toImageButtonOptions: { filename: chart.id, scale: 2 },
       });
     }));

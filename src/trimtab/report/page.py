@@ -137,7 +137,8 @@ def _section(page: Page, section: Section, charts: Sequence[tuple[str, Chart]]) 
         tag("h2", section.title),
         tag("p", section.lead, class_="lead") if section.lead else "",
         section.body,
-        _key(page.key) if section.with_key and len(page.key) > 1 else "",
+        tag("p", "No job ran: there is nothing to draw.") if not (section.body or charts) else "",
+        _key(page.key) if section.with_key and charts and len(page.key) > 1 else "",
         tag("div", *(_figure(name, chart) for name, chart in charts), class_="charts") if charts else "",
         tag("noscript", tag("p", "The charts need JavaScript; all tables are there without it."))
         if charts

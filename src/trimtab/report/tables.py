@@ -141,7 +141,7 @@ def cells(
 
 def _ratios(measure: Measure, values: Sequence[float | int | None]) -> list[str]:
     """Return the ratios to the first value, or none at all where they would say nothing."""
-    if measure.kind == "share" or not values[0] or len(set(values)) < 2:
+    if measure.better is None or measure.kind == "share" or not values[0] or len(set(values)) < 2:
         return []
     return ["base", *(numbers.ratio(value, values[0]) or "\u00a0" for value in values[1:])]
 

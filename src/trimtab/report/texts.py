@@ -8,6 +8,8 @@ from trimtab.report import numbers
 from trimtab.report.markup import Html, breakable, join, tag
 from trimtab.traces.trace import Provenance
 
+NOISE = 0.05  # of a mean, that the order of ties alone can make up
+NOISE_WARNING = "A difference this small may come from the order of simultaneous jobs alone."
 TERMS: dict[str, str] = {
     "Wait": "Time from submission to completion less the run time: queueing, work lost to preemption, "
     "restarts and slower speed, all of it.",

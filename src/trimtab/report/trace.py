@@ -66,7 +66,7 @@ def _summary(found: Description) -> str:
     return (
         f"{numbers.many(found.kept, 'job')} in {numbers.figures(found.span_days)} days{rate}: "
         f"{numbers.count(found.gpu_hours)} GPU-hours. {numbers.percent(single / 100)} of the jobs use one "
-        f"GPU, half of them all run under {numbers.duration(median)}.{load}"
+        f"GPU, half of all jobs run under {numbers.duration(median)}.{load}"
     )
 
 

@@ -62,7 +62,7 @@ def _wait_distribution(views: Sequence[View]) -> Chart | None:
         return None
     at_once = {index: float(np.mean(wait < 1)) for index, wait in waits.items()}
     least = min(at_once.values())
-    floor = int(10 * least) / 10 if least > 0.5 else 0.0
+    floor = min(int(10 * least), 9) / 10 if least > 0.5 else 0.0
     low, high = min(at_once.values()), max(at_once.values())
     share = (
         numbers.percent(low) if high - low < 0.001 else f"{numbers.percent(low)} to {numbers.percent(high)}"
@@ -120,7 +120,9 @@ def _distribution(
 
 
 def load_over_time(views: Sequence[View], cluster: Cluster, clock: Clock) -> list[Chart]:
-    """Return GPUs held and jobs pending over time."""
+    """Return GPUs held and jobs pending over time; nothing where no job started."""
+    if not any(view.jobs["start_s"].count() for view in views):
+        return []
     first, last = span_s(views)
     step_ms = next((one for one in _STEPS_MS if (last - first) * 1000 / one <= _STEPS_MAX), _STEPS_MS[-1])
     loads = [(view, _load(view, step_ms, last)) for view in views]
@@ -183,7 +185,9 @@ def _capacity(cluster: Cluster) -> dict[str, Any]:
 
 
 def by_class(views: Sequence[View]) -> list[Chart]:
-    """Return mean waiting by gang width and by run time."""
+    """Return mean waiting by gang width and by run time; nothing where no job waited."""
+    if not any(view.done.filter(pl.col("wait_s") >= 1).height for view in views):
+        return []
     gangs = [_class_means(view, "gpus", statistics.GANG_BOUNDS) for view in views]
     lengths = [_class_means(view, "duration_s", statistics.RUN_TIME_BOUNDS_S) for view in views]
     return [
