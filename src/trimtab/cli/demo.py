@@ -9,13 +9,12 @@ import typer
 
 from trimtab.cli import options as o
 from trimtab.cli import show
-from trimtab.cli.tuning import print_evaluation
+from trimtab.cli.tuning import evaluation_json, print_evaluation
 from trimtab.cluster import Cluster
 from trimtab.errors import OutputError
 from trimtab.policies.catalog import find_policy
 from trimtab.report.evaluate import evaluate_page
 from trimtab.report.page import write_page
-from trimtab.simulate.run import World
 from trimtab.simulate.whatif import open_trials
 from trimtab.studies.evaluate import LINES, evaluate
 from trimtab.traces.loader import load
@@ -27,6 +26,8 @@ _NODES = 32
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report; made if missing.")] = Path("trimtab-demo"),
+    seed: o.Seed = 0,
+    format: o.OutputFormat = "text",
     quiet: o.Quiet = False,
 ) -> None:
     """Tune a cluster's scheduler on built-in data and write a report.
@@ -37,6 +38,8 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{out}: {error.strerror}; nothing was run.") from None
+    show.check_writable([out / "report.html"])
+    world = o.make_world("consolidated", "62", "oracle", 0.5, seed, "auto")
     trace = load(_SOURCE)
     plan = o.make_plan("wait", "bluefin", 16, "2h", "24h", "36h", 1.1, "30m")
     policy = find_policy("tiresias")
@@ -48,12 +51,15 @@ def demo(
             Cluster.pool(_NODES, 8),
             policy.name,
             policy.space.defaults,
-            World(),
+            world,
             plan,
             list(LINES),
             trials,
             advance,
         )
     write_page(out / "report.html", evaluate_page(found))
+    if format == "json":
+        show.print_json({"report": str(out / "report.html"), **evaluation_json(found)})
+        return
     print_evaluation(found)
-    show.out.print(f"report: {out / 'report.html'}")
+    show.out.print(f"report: {out / 'report.html'}", soft_wrap=True, markup=False)

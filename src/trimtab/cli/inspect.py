@@ -16,10 +16,10 @@ from trimtab import __version__
 from trimtab.cli import options as o
 from trimtab.cli import show
 from trimtab.knobs import write
-from trimtab.policies.catalog import POLICIES, find_policy
+from trimtab.policies.catalog import POLICIES
 
 
-def policies(format: o.OutputFormat = "text") -> None:
+def policies(format: o.OutputFormat = "text", seed: o.NoSeed = 0, quiet: o.Quiet = False) -> None:
     """List the policies.
 
     Example: trimtab policies
@@ -33,24 +33,22 @@ def policies(format: o.OutputFormat = "text") -> None:
             {"policies": [{"name": name, "about": about, "knobs": knobs} for name, about, knobs in rows]}
         )
         return
-    table = Table()
-    for heading in ("policy", "about", "knobs"):
-        table.add_column(heading, overflow="fold")
     for name, about, knobs in rows:
-        table.add_row(name, about, ", ".join(knobs))
-    show.out.print(table)
+        show.print_entry(name, about, f"knobs: {', '.join(knobs)}")
     show.out.print("your own: --policy path/to/file.py::Name")
 
 
 def knobs(
     policy: Annotated[str, typer.Argument(help="A policy, or path/to/file.py::Name.")],
     format: o.OutputFormat = "text",
+    seed: o.NoSeed = 0,
+    quiet: o.Quiet = False,
 ) -> None:
     """Show a policy's knobs: values, default, what they trade and what an update does.
 
     Example: trimtab knobs tiresias
     """
-    space = find_policy(policy).space
+    space = o.open_policy(policy).space
     if format == "json":
         rows = [
             {
@@ -66,17 +64,18 @@ def knobs(
         ]
         show.print_json({"policy": policy, "knobs": rows})
         return
-    table = Table()
-    for heading in ("knob", "values", "default", "trades", "takes effect", "jobs in flight"):
-        table.add_column(heading, overflow="fold")
+    if not space.knobs:
+        show.out.print(f"{policy} has no knobs", markup=False)
     for knob in space.knobs:
-        table.add_row(
-            knob.name, knob.rule(), write(knob.default), knob.trades, knob.takes_effect, knob.in_flight
+        show.print_entry(
+            f"{knob.name} = {write(knob.default)}",
+            f"values: {knob.rule()}",
+            knob.trades,
+            f"takes effect: {knob.takes_effect}; jobs in flight: {knob.in_flight}",
         )
-    show.out.print(table)
 
 
-def doctor(format: o.OutputFormat = "text") -> None:
+def doctor(format: o.OutputFormat = "text", seed: o.NoSeed = 0, quiet: o.Quiet = False) -> None:
     """Say what this installation is and has.
 
     Example: trimtab doctor

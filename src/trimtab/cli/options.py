@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal, cast
 
+import numpy as np
 import typer
 
+from trimtab.cli import show
 from trimtab.cluster import PLACEMENTS, Cluster
 from trimtab.control.guardrails import Guardrails
-from trimtab.errors import ConfigError, UnknownName
-from trimtab.knobs import Knobs
+from trimtab.errors import ConfigError, TrimtabError, UnknownName
+from trimtab.knobs import Knobs, Space
 from trimtab.objective import find_objective
 from trimtab.policies.catalog import find_policy
+from trimtab.policies.policy import Policy
 from trimtab.search.sampler import SAMPLERS
 from trimtab.search.tuner import Tuning
 from trimtab.simulate.run import ESTIMATES, World
@@ -25,13 +30,16 @@ from trimtab.traces.trace import Trace
 from trimtab.world import Seeds
 
 Format = Literal["text", "json"]
+ENGINES = ("auto", "compiled", "reference")
 
 Source = Annotated[str, typer.Argument(help="FORMAT:PATH, synthetic:PRESET?days=14, or a bare path.")]
 Window = Annotated[str | None, typer.Option(help="START..END, half-open: dates, or offsets such as 7d..21d.")]
 Zone = Annotated[str | None, typer.Option(help="Time zone of dates without one.")]
 Nodes = Annotated[int | None, typer.Option(help="Nodes of one pool.")]
-GpusPerNode = Annotated[int, typer.Option(help="GPUs of a node.")]
-ClusterFile = Annotated[Path | None, typer.Option("--cluster", help="TOML file with [[vc]] tables.")]
+GpusPerNode = Annotated[int | None, typer.Option(help="GPUs of a node of the pool; 8 unless given.")]
+ClusterFile = Annotated[
+    Path | None, typer.Option("--cluster", help="TOML file of virtual clusters: [[vc]] tables.")
+]
 PlacementName = Annotated[str, typer.Option("--placement", help=" | ".join(PLACEMENTS))]
 RestartCost = Annotated[str, typer.Option("--restart-cost-s", help="Seconds to resume, or `chronus`.")]
 Estimates = Annotated[str, typer.Option(help=" | ".join(ESTIMATES))]
@@ -44,6 +52,10 @@ TieSeeds = Annotated[
 KnobTexts = Annotated[list[str] | None, typer.Option("--knob", help="NAME=VALUE, repeatable.")]
 OutputFormat = Annotated[Format, typer.Option("--format", help="text | json")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notices.")]
+Engine = Annotated[str, typer.Option("--engine", help=" | ".join(ENGINES))]
+JobsOut = Annotated[Path | None, typer.Option(help="Write one line a job.")]
+TimelineOut = Annotated[Path | None, typer.Option(help="Write every event, in order.")]
+NoSeed = Annotated[int, typer.Option("--seed", help="Taken by every verb; nothing is random in this one.")]
 Report = Annotated[Path | None, typer.Option(help="Write one self-contained html page.")]
 Executor = Annotated[str, typer.Option(help=" | ".join(EXECUTORS))]
 Workers = Annotated[int | None, typer.Option(help="Processes; default: one a core.")]
@@ -55,6 +67,16 @@ Budget = Annotated[int, typer.Option(help="Simulations a search.")]
 Threshold = Annotated[float, typer.Option(help="Least gain that a forecasting line switches for.")]
 Dwell = Annotated[str, typer.Option(help="Least time a setting stays.")]
 SamplerName = Annotated[str, typer.Option("--sampler", help=" | ".join(SAMPLERS))]
+
+# Beyond these, a simulation would need more memory than a workstation has.
+NODES_MAX = 100_000
+GPUS_PER_NODE_MAX = 100_000
+_GPUS_PER_NODE = 8
+_SEED_MAX = 2**63 - 1
+_DURATION_MAX_MS = 1000 * 366 * 86_400_000
+
+# How modules of users' own policies are called: what comes from them is recognised by it.
+USER_MODULE = "trimtab_user_policy_"
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -70,15 +92,24 @@ def duration_ms(name: str, text: str) -> int:
         raise ConfigError(
             f"{name} = {text!r}: it must be a time such as 90s, 30m, 1h or 2d; nothing was run."
         )
-    return round(float(found[1]) * _UNITS_MS[found[2] or "s"])
+    time_ms = float(found[1]) * _UNITS_MS[found[2] or "s"]
+    if time_ms > _DURATION_MAX_MS:
+        raise ConfigError(f"{name} = {text!r}: it must be at most 1,000 years; nothing was run.")
+    return round(time_ms)
 
 
-def open_trace(source: str, window: str | None, zone: str | None, thin: float | None, seed: int) -> Trace:
-    """Load a trace, cut it to the window and thin it."""
+def open_trace(
+    source: str, window: str | None, zone: str | None, thin: float | None, seed: int, quiet: bool = True
+) -> Trace:
+    """Load a trace, cut it to the window and thin it; say on stderr what was left out."""
     trace = load(source, zone=zone)
+    show.notice_trace(trace, quiet)
     if window is not None:
         trace = trace.window(window)
-    return thinned(trace, thin, seed)
+    kept = thinned(trace, thin, seed)
+    if kept is not trace:
+        show.notice(_thinning(trace, kept), quiet)
+    return kept
 
 
 def thinned(trace: Trace, share: float | None, seed: int) -> Trace:
@@ -91,28 +122,62 @@ def thinned(trace: Trace, share: float | None, seed: int) -> Trace:
         return trace
     if not 0 < share <= 1:
         raise ConfigError(f"thin = {share:g}: it must be above 0 and at most 1; nothing was run.")
-    keep = Seeds(seed).stream("thin").random(len(trace)) < share
+    keep = Seeds(_checked_seed(seed)).stream("thin").random(len(trace)) < share
     if not keep.any():
         raise ConfigError(f"thin = {share:g} leaves none of {len(trace)} jobs; nothing was run.")
     return trace.select(keep)
 
 
-def open_cluster(nodes: int | None, gpus_per_node: int, file: Path | None) -> Cluster:
+def _thinning(trace: Trace, kept: Trace) -> str:
+    """Return what thinning did to the load."""
+    before, after = (
+        float((one.column("gpus") * one.column("duration_ms")).sum()) / 3_600_000 for one in (trace, kept)
+    )
+    share = after / before if before else 1.0
+    jobs = f"{len(kept):,} of {len(trace):,} jobs kept"
+    return f"thinned: {jobs}, {after:,.0f} of {before:,.0f} GPU-hours ({share:.3f} of the load)"
+
+
+def shuffled_ties(trace: Trace, seed: int, number: int) -> Trace:
+    """Return the trace with jobs of one instant in a random order, the `number`-th of its seed."""
+    order = Seeds(seed).stream("ties", number).permutation(len(trace))
+    place = np.empty(len(trace), dtype=np.int64)
+    place[order] = np.arange(len(trace))
+    rows = np.lexsort((place, trace.column("submit_ms")))
+    return dataclasses.replace(trace, jobs=trace.jobs[rows.tolist()])
+
+
+def open_cluster(nodes: int | None, gpus_per_node: int | None, file: Path | None) -> Cluster:
     """Return one pool from `--nodes`, or the virtual clusters of `--cluster`.
 
     Raises:
-        ConfigError: If neither or both are given.
+        ConfigError: If neither or both are given, or the cluster is larger than can be simulated.
     """
     if (nodes is None) == (file is None):
         raise ConfigError(
             "give either --nodes (one pool) or --cluster FILE (virtual clusters); nothing was run."
         )
-    if file is not None:
-        return Cluster.from_toml(file)
-    return Cluster.pool(cast(int, nodes), gpus_per_node)
+    if nodes is not None:
+        cluster = Cluster.pool(nodes, _GPUS_PER_NODE if gpus_per_node is None else gpus_per_node)
+    elif gpus_per_node is not None:
+        raise ConfigError(
+            "--gpus-per-node goes with --nodes; a cluster file says it itself; nothing was run."
+        )
+    else:
+        cluster = Cluster.from_toml(cast(Path, file))
+    widest = max(vc.gpus_per_node for vc in cluster.vcs)
+    for what, size, most in (
+        ("nodes", cluster.nodes, NODES_MAX),
+        ("gpus-per-node", widest, GPUS_PER_NODE_MAX),
+    ):
+        if size > most:
+            raise ConfigError(f"{what} = {size:,}: at most {most:,} can be simulated; nothing was run.")
+    return cluster
 
 
-def make_world(placement: str, restart_cost_s: str, estimates: str, spread_speed: float, seed: int) -> World:
+def make_world(
+    placement: str, restart_cost_s: str, estimates: str, spread_speed: float, seed: int, engine: str
+) -> World:
     """Check what all policies of a comparison share.
 
     Raises:
@@ -123,9 +188,13 @@ def make_world(placement: str, restart_cost_s: str, estimates: str, spread_speed
         raise UnknownName("placement", placement, PLACEMENTS)
     if estimates not in ESTIMATES:
         raise UnknownName("kind of estimates", estimates, ESTIMATES)
-    if not 0 < spread_speed <= 1:
+    if not 1e-6 <= spread_speed <= 1:
+        raise ConfigError(f"spread-speed = {spread_speed:g}: it must be 0.000001 .. 1; nothing was run.")
+    if engine not in ENGINES:
+        raise UnknownName("engine", engine, ENGINES)
+    if engine == "compiled":
         raise ConfigError(
-            f"spread-speed = {spread_speed:g}: it must be above 0 and at most 1; nothing was run."
+            "engine compiled: this installation has none; use auto or reference; nothing was run."
         )
     cost = _restart_cost_s(restart_cost_s)
     return World(
@@ -133,8 +202,14 @@ def make_world(placement: str, restart_cost_s: str, estimates: str, spread_speed
         restart_cost_s=cost,
         estimates=estimates,
         spread_speed=spread_speed,
-        seed=seed,
+        seed=_checked_seed(seed),
     )
+
+
+def _checked_seed(seed: int) -> int:
+    if not 0 <= seed <= _SEED_MAX:
+        raise ConfigError(f"seed = {seed}: it must be 0 .. {_SEED_MAX}; nothing was run.")
+    return seed
 
 
 def _restart_cost_s(text: str) -> float | str:
@@ -151,9 +226,31 @@ def _restart_cost_s(text: str) -> float | str:
     return cost
 
 
+def open_policy(name: str) -> Policy:
+    """Return a policy by name, or a user's own from `file.py::Name`; whatever that raises is a refusal.
+
+    Raises:
+        ConfigError: If there is none of that name, or it cannot be made.
+    """
+    if name.endswith(".py"):
+        raise ConfigError(
+            f"policy {name!r} is a file: write {name}::Name, the policy's class; nothing was run."
+        )
+    try:
+        policy = find_policy(name)
+        usable = isinstance(policy.name, str) and isinstance(policy.space, Space)
+    except TrimtabError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's file may raise anything while it is read
+        raise ConfigError(f"policy {name} cannot be made: {type(error).__name__}: {error}") from error
+    if not usable:
+        raise ConfigError(f"policy {name}: `name` must be a text and `space` a Space; nothing was run.")
+    return policy
+
+
 def read_policy(name: str, knobs: list[str] | None) -> tuple[str, Knobs]:
     """Read a policy with the knobs of `--knob NAME=VALUE`."""
-    return name, find_policy(name).space.parse(dict(_pair(text) for text in knobs or []))
+    return name, open_policy(name).space.parse(_pairs(knobs or []))
 
 
 def read_policy_text(text: str, knobs: list[str] | None) -> tuple[str, Knobs]:
@@ -161,19 +258,19 @@ def read_policy_text(text: str, knobs: list[str] | None) -> tuple[str, Knobs]:
 
     Knobs of `--knob` hold for every policy that has them.
     """
-    name, _, own = _split_policy(text)
-    policy = find_policy(name)
-    shared = {key: value for key, value in map(_pair, knobs or []) if key in policy.space.by_name}
-    given = dict(_pair(part) for part in own.split(",")) if own else {}
+    name, own = _split_policy(text)
+    policy = open_policy(name)
+    shared = {key: value for key, value in _pairs(knobs or []).items() if key in policy.space.by_name}
+    given = _pairs(own.split(",")) if own else {}
     return name, policy.space.parse({**shared, **given})
 
 
-def _split_policy(text: str) -> tuple[str, str, str]:
-    """Split at the first colon that is not part of `::`, and not a drive letter's."""
+def _split_policy(text: str) -> tuple[str, str]:
+    """Split at the first colon that is not part of `::`."""
     found = re.fullmatch(r"((?:[^:]|::)+)(?::([^:].*))?", text)
     if found is None:
         raise ConfigError(f"policy {text!r} is not NAME or NAME:knob=value,...; nothing was run.")
-    return found[1], ":", found[2] or ""
+    return found[1], found[2] or ""
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -181,6 +278,15 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals:
         raise ConfigError(f"knob {text!r} is not NAME=VALUE; nothing was run.")
     return name.strip(), value.strip()
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in map(_pair, texts):
+        if name in found:
+            raise ConfigError(f"knob {name} is given twice; nothing was run.")
+        found[name] = value
+    return found
 
 
 def make_plan(
@@ -223,14 +329,3 @@ def make_workers(executor: str, workers: int | None) -> int:
     if executor not in EXECUTORS:
         raise UnknownName("executor", executor, EXECUTORS)
     return workers if workers is not None else os.cpu_count() or 1
-
-
-def printable(value: Any) -> Any:
-    """Return a value for JSON: a number that is not finite becomes null."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    if isinstance(value, dict):
-        return {str(key): printable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [printable(item) for item in value]
-    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,9 +13,6 @@ from trimtab.report.compare import compare_page
 from trimtab.report.page import write_page
 from trimtab.simulate.run import simulate_ties
 
-JobsOut = Annotated[Path | None, typer.Option(help="Write one line a job.")]
-TimelineOut = Annotated[Path | None, typer.Option(help="Write every event, in order.")]
-
 
 def simulate(
     source: o.Source,
@@ -24,7 +20,7 @@ def simulate(
     window: o.Window = None,
     zone: o.Zone = None,
     nodes: o.Nodes = None,
-    gpus_per_node: o.GpusPerNode = 8,
+    gpus_per_node: o.GpusPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
@@ -32,40 +28,35 @@ def simulate(
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
     thin: o.Thin = None,
+    engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
     seed: o.Seed = 0,
-    jobs_out: JobsOut = None,
-    timeline_out: TimelineOut = None,
+    jobs_out: o.JobsOut = None,
+    timeline_out: o.TimelineOut = None,
     format: o.OutputFormat = "text",
     quiet: o.Quiet = False,
 ) -> None:
     """Simulate one policy on a trace.
 
-    Example: trimtab simulate philly:jobs.csv.gz --policy tiresias --nodes 80 --knob num_queues=3
+    Example: trimtab simulate philly:jobs.csv.gz --policy tiresias --nodes 80
     """
     show.check_writable([jobs_out, timeline_out])
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed)
+    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
     name, knobs = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.open_trace(source, window, zone, thin, seed)
-    show.notice_trace(trace, quiet)
+    trace = o.open_trace(source, window, zone, thin, seed, quiet)
     result = simulate_ties(trace, machines, name, knobs, world, tie_seeds)
+    show.notice_rejected(result.timeline, quiet)
     if jobs_out is not None:
-        show.write_jobs(jobs_out, result.jobs)
+        show.write_jobs(jobs_out, [("", result.jobs)])
     if timeline_out is not None:
-        show.write_timeline(timeline_out, result.timeline)
+        show.write_timeline(timeline_out, [("", result.timeline)])
     if format == "json":
         show.print_json(result.jsonable())
         return
-    show.out.print(
-        show.metrics_table(
-            _heading(len(trace), machines.gpus), [(result.title, result.metrics)], [result.spread]
-        )
-    )
-    show.out.print(
-        f"estimates: {estimates}; engine: {result.engine}, {result.cpu_s:.2f} CPU-s; "
-        f"digest {result.timeline.digest()}"
-    )
+    show.print_metrics(_heading(len(trace), machines.gpus), [(result.title, result.metrics)], [result.spread])
+    show.out.print(f"estimates: {estimates}; engine: {result.engine}, {result.cpu_s:.2f} CPU-s")
+    show.out.print(f"digest {result.timeline.digest()}", soft_wrap=True)
 
 
 def compare(
@@ -74,7 +65,7 @@ def compare(
     window: o.Window = None,
     zone: o.Zone = None,
     nodes: o.Nodes = None,
-    gpus_per_node: o.GpusPerNode = 8,
+    gpus_per_node: o.GpusPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
@@ -82,30 +73,37 @@ def compare(
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
     thin: o.Thin = None,
+    engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
     seed: o.Seed = 0,
     report: o.Report = None,
+    jobs_out: o.JobsOut = None,
+    timeline_out: o.TimelineOut = None,
     format: o.OutputFormat = "text",
     quiet: o.Quiet = False,
 ) -> None:
     """Simulate several policies or settings on the same jobs, side by side.
 
-    Example: trimtab compare synthetic:philly?days=14 --nodes 60 --policy fifo --policy tiresias:num_queues=3
+    Example: trimtab compare jobs.csv --nodes 60 --policy fifo --policy tiresias
     """
-    show.check_writable([report])
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed)
+    show.check_writable([report, jobs_out, timeline_out])
+    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
     chosen = [o.read_policy_text(text, knob) for text in policy]
     unused = {text.partition("=")[0] for text in knob or []} - {key for _, knobs in chosen for key in knobs}
     if unused:
         raise ConfigError(f"knob {min(unused)} belongs to none of the policies; nothing was run.")
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.open_trace(source, window, zone, thin, seed)
-    show.notice_trace(trace, quiet)
+    trace = o.open_trace(source, window, zone, thin, seed, quiet)
     results = []
     with show.progress(quiet) as advance:
         for place, (name, knobs) in enumerate(chosen):
             advance("simulating", place / len(chosen))
             results.append(simulate_ties(trace, machines, name, knobs, world, tie_seeds))
+    show.notice_rejected(results[0].timeline, quiet)
+    if jobs_out is not None:
+        show.write_jobs(jobs_out, [(result.title, result.jobs) for result in results], "run")
+    if timeline_out is not None:
+        show.write_timeline(timeline_out, [(result.title, result.timeline) for result in results], "run")
     if report is not None:
         first_day = trace.show(trace.zero_ms) if trace.dated else ""
         write_page(report, compare_page(results, first_day))
@@ -114,7 +112,7 @@ def compare(
         return
     columns = [(result.title, result.metrics) for result in results]
     spreads = [result.spread for result in results]
-    show.out.print(show.metrics_table(_heading(len(trace), machines.gpus), columns, spreads))
+    show.print_metrics(_heading(len(trace), machines.gpus), columns, spreads)
     show.out.print(f"estimates: {estimates}; engine: {results[0].engine}; ratios are to the first column")
 
 

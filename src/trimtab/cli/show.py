@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
-from trimtab.cli.options import printable
 from trimtab.errors import OutputError
 from trimtab.simulate.metrics import Metrics
-from trimtab.timeline import Timeline
+from trimtab.timeline import COLUMNS, Timeline
 from trimtab.traces.files import write
 from trimtab.traces.trace import Trace
 
-out = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+# As wide as the terminal; elsewhere 80 columns, or what COLUMNS says.
+out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+
+Spread = Mapping[str, Mapping[str, float]]
+
+_NAME_WIDTH = 18  # longer names of runs do not head a column
 
 _ROWS: tuple[tuple[str, str, int], ...] = (
     ("wait_s_mean", "mean wait, s", 1),
@@ -43,7 +51,18 @@ _ROWS: tuple[tuple[str, str, int], ...] = (
 
 def print_json(value: Any) -> None:
     """Print one JSON object on stdout; numbers that are none become null."""
-    print(json.dumps(printable(value), indent=1))
+    print(json.dumps(_printable(value), indent=1, allow_nan=False))
+
+
+def _printable(value: Any) -> Any:
+    """Return a value for JSON: a number that is not finite becomes null."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if isinstance(value, dict):
+        return {str(key): _printable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(item) for item in value]
+    return value
 
 
 def notice(text: str, quiet: bool) -> None:
@@ -60,27 +79,80 @@ def notice_trace(trace: Trace, quiet: bool) -> None:
         notice(f"note: {note}", quiet)
 
 
-def metrics_table(
-    title: str, columns: Sequence[tuple[str, Metrics]], spreads: Sequence[dict[str, Any]]
-) -> Table:
-    """Return metrics side by side; with several columns the first is the baseline of the ratios."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for name, _ in columns:
-        table.add_column(name, justify="right", overflow="fold")
-    base = columns[0][1]
-    for key, label, digits in _ROWS:
-        cells = []
-        for place, ((_, metrics), spread) in enumerate(zip(columns, spreads, strict=True)):
-            cell = number(metrics[key], digits)
-            if place and metrics[key] is not None and base[key]:
-                cell += f" ({metrics[key] / base[key]:.2f}x)"  # type: ignore[operator]
-            if key in spread:
-                cell += f" [{number(spread[key]['min'], digits)} .. {number(spread[key]['max'], digits)}]"
-            cells.append(cell)
-        if any(cell != "-" for cell in cells):
-            table.add_row(label, *cells)
-    return table
+def notice_rejected(timeline: Timeline, quiet: bool) -> None:
+    """Say which jobs could never run, by reason."""
+    found: dict[str, list[str]] = {}
+    for event in timeline.events:
+        if event.kind == "reject" and event.job is not None:
+            found.setdefault(event.detail, []).append(timeline.labels[event.job])
+    for reason, labels in found.items():
+        notice(f"rejected {len(labels)} jobs: {reason} (e.g. {labels[0]})", quiet)
+
+
+def print_metrics(title: str, columns: Sequence[tuple[str, Metrics]], spreads: Sequence[Spread]) -> None:
+    """Print metrics side by side, as many runs at a time as fit; ratios are to the first run.
+
+    Long names of runs become letters, with the names below.
+    """
+    names = [name for name, _ in columns]
+    short = len(set(names)) == len(names) and max(map(len, names)) <= _NAME_WIDTH
+    heads = names if short else [_letter(place) for place in range(len(names))]
+    cells = [
+        _cells(columns[0][1], metrics, spread) for (_, metrics), spread in zip(columns, spreads, strict=True)
+    ]
+    rows = [row for row in range(len(_ROWS)) if any(column[row] != "-" for column in cells)]
+    out.print(title, markup=False)
+    for places in _that_fit(heads, cells):
+        table = Table()
+        table.add_column("")
+        for place in places:
+            table.add_column(Text(heads[place]), justify="right")
+        for row in rows:
+            table.add_row(_ROWS[row][1], *(Text(cells[place][row]) for place in places))
+        out.print(table)
+    if not short:
+        for head, name in zip(heads, names, strict=True):
+            out.print(f"{head}: {name}", soft_wrap=True, markup=False)
+
+
+def _letter(place: int) -> str:
+    return chr(ord("A") + place) if place < 26 else f"#{place + 1}"
+
+
+def _cells(base: Metrics, metrics: Metrics, spread: Spread) -> list[str]:
+    """Return one run's column: value, ratio to the first run, and lowest and highest over the tie orders."""
+    cells = []
+    for key, _, digits in _ROWS:
+        cell = number(metrics[key], digits)
+        value, first = metrics[key], base[key]
+        if metrics is not base and value is not None and first:
+            cell += f" ({value / first:.2f}x)"
+        if key in spread:
+            cell += f"\n[{number(spread[key]['min'], digits)} .. {number(spread[key]['max'], digits)}]"
+        cells.append(cell)
+    return cells
+
+
+def _that_fit(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[list[int]]:
+    """Split the runs into groups that fit the width beside the metrics' names; at least one each."""
+    room = out.width - max(len(label) for _, label, _ in _ROWS) - 4
+    group: list[int] = []
+    used = 0
+    for place, (head, column) in enumerate(zip(heads, cells, strict=True)):
+        width = 3 + max(len(line) for line in (head, *(line for cell in column for line in cell.split("\n"))))
+        if group and used + width > room:
+            yield group
+            group, used = [], 0
+        group.append(place)
+        used += width
+    yield group
+
+
+def print_entry(head: str, *lines: str) -> None:
+    """Print a heading and what belongs to it, indented: what is too wordy for a table."""
+    out.print(head, style="bold", soft_wrap=True, markup=False)
+    for line in lines:
+        out.print(Padding(Text(line), (0, 0, 0, 4)))
 
 
 def number(value: float | None, digits: int) -> str:
@@ -97,28 +169,49 @@ def check_writable(paths: Sequence[Path | None]) -> None:
     """Refuse before long work what could not be written after it.
 
     Raises:
-        OutputError: If a folder does not exist, or a path is one.
+        OutputError: If a folder does not exist or may not be written, a path is one, or two are the same.
     """
-    for path in paths:
-        if path is None:
-            continue
+    wanted = [path for path in paths if path is not None]
+    for path in wanted:
         if path.is_dir():
             raise OutputError(f"{path}: is a folder, not a file; nothing was run.")
         if not path.parent.is_dir():
             raise OutputError(f"{path}: there is no folder {path.parent}; nothing was run.")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise OutputError(f"{path}: may not be written; nothing was run.")
+    files = [path.resolve() for path in wanted if path.is_file() or not path.exists()]
+    if len(set(files)) < len(files):
+        raise OutputError(f"{wanted[0]}: is asked for two different results; nothing was run.")
 
 
-def write_jobs(path: Path, jobs: pl.DataFrame) -> None:
-    """Write one line a job: the contract's columns first, then what else is known."""
+def write_jobs(path: Path, runs: Sequence[tuple[str, pl.DataFrame]], column: str | None = None) -> None:
+    """Write one line a job: the contract's columns first, then what else is known.
+
+    Several runs stand one below the other; `column` is the last one's heading and says which is which.
+    """
+    tables = [_jobs_shown(jobs, name, column) for name, jobs in runs]
+    write_text(path, pl.concat(tables, how="diagonal").write_csv(float_precision=3))
+
+
+def _jobs_shown(jobs: pl.DataFrame, name: str, column: str | None) -> pl.DataFrame:
     first = ["job_id", "submit_s", "start_s", "finish_s", "gpus", "wait_s", "jct_s", "preemptions"]
     rest = ["queue_s", "deadline_s", "deadline_met", "model", "vc", "service_class"]
-    known = [name for name in rest if name in jobs.columns and jobs[name].null_count() < jobs.height]
-    write_text(path, jobs.select(first + known).write_csv(float_precision=3))
+    known = [one for one in rest if one in jobs.columns and jobs[one].null_count() < jobs.height]
+    shown = jobs.select(first + known)
+    return shown if column is None else shown.with_columns(pl.lit(name).alias(column))
 
 
-def write_timeline(path: Path, timeline: Timeline) -> None:
-    """Write the timeline as csv."""
-    write_text(path, timeline.csv())
+def write_timeline(path: Path, runs: Sequence[tuple[str, Timeline]], column: str | None = None) -> None:
+    """Write every event, in order; several runs as in `write_jobs`."""
+    if column is None:
+        write_text(path, "".join(timeline.csv() for _, timeline in runs))
+        return
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow((*COLUMNS, column))
+    for name, timeline in runs:
+        writer.writerows((*row, name) for row in timeline.rows())
+    write_text(path, written.getvalue())
 
 
 @contextmanager

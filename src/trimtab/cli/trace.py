@@ -11,6 +11,7 @@ from rich.table import Table
 
 from trimtab.cli import options as o
 from trimtab.cli import show
+from trimtab.errors import ConfigError
 from trimtab.report.page import write_page
 from trimtab.report.trace import trace_page
 from trimtab.traces.catalog import CATALOG
@@ -19,12 +20,17 @@ from trimtab.traces.describe import Description
 from trimtab.traces.describe import describe as describe_trace
 from trimtab.traces.loader import load
 from trimtab.traces.table import save
+from trimtab.traces.trace import Trace
 
-app = typer.Typer(help="List, describe, convert, generate and fetch job histories.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, describe, convert, generate and fetch job histories.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.command("list")
-def list_traces(format: o.OutputFormat = "text") -> None:
+def list_traces(format: o.OutputFormat = "text", seed: o.NoSeed = 0, quiet: o.Quiet = False) -> None:
     """List the public traces that `trace fetch` knows.
 
     Example: trimtab trace list
@@ -32,12 +38,12 @@ def list_traces(format: o.OutputFormat = "text") -> None:
     if format == "json":
         show.print_json({"traces": [dataclasses.asdict(item) for item in CATALOG]})
         return
-    table = Table(title="Public traces", title_justify="left")
-    for heading in ("name", "what", "licence", "cite", "known holes"):
-        table.add_column(heading, overflow="fold")
     for item in CATALOG:
-        table.add_row(item.name, item.title, item.licence, item.cite, "; ".join(item.holes))
-    show.out.print(table)
+        show.print_entry(
+            f"{item.name}: {item.title}",
+            f"licence: {item.licence}; cite {item.cite}",
+            f"known holes: {'; '.join(item.holes)}",
+        )
 
 
 @app.command()
@@ -48,12 +54,16 @@ def describe(
     gpus: Annotated[int | None, typer.Option(help="GPUs of the cluster that load is stated for.")] = None,
     report: o.Report = None,
     format: o.OutputFormat = "text",
+    seed: o.NoSeed = 0,
+    quiet: o.Quiet = False,
 ) -> None:
     """Say what a trace holds and what is wrong with it.
 
-    Example: trimtab trace describe philly:jobs.csv.gz --gpus 640 --report trace.html
+    Example: trimtab trace describe philly:jobs.csv.gz --report trace.html
     """
     show.check_writable([report])
+    if gpus is not None and gpus < 1:
+        raise ConfigError(f"gpus = {gpus}: it must be at least 1; nothing was read.")
     found = describe_trace(o.open_trace(source, window, zone, None, 0), gpus)
     if report is not None:
         write_page(report, trace_page(found))
@@ -94,6 +104,7 @@ def convert(
     zone: o.Zone = None,
     thin: o.Thin = None,
     seed: o.Seed = 0,
+    format: o.OutputFormat = "text",
     quiet: o.Quiet = False,
 ) -> None:
     """Write a trace as the canonical table.
@@ -101,16 +112,17 @@ def convert(
     Example: trimtab trace convert sacct:jobs.txt jobs.parquet
     """
     show.check_writable([out])
-    trace = o.open_trace(source, window, zone, thin, seed)
-    show.notice_trace(trace, quiet)
+    trace = o.open_trace(source, window, zone, thin, seed, quiet)
     save(trace, out)
-    show.notice(f"wrote {len(trace):,} jobs to {out}", quiet)
+    _say_written(trace, out, format, quiet)
 
 
 @app.command()
 def generate(
     spec: Annotated[str, typer.Argument(help="PRESET?days=14&load=0.9&seed=3; presets philly, helios, pai.")],
     out: Annotated[Path, typer.Argument(help="Table to write: .csv, .csv.gz or .parquet.")],
+    seed: Annotated[int | None, typer.Option(help="The spec's seed, if that names none.")] = None,
+    format: o.OutputFormat = "text",
     quiet: o.Quiet = False,
 ) -> None:
     """Write a synthetic trace, calibrated to published statistics.
@@ -118,8 +130,17 @@ def generate(
     Example: trimtab trace generate "philly?days=14&seed=3" jobs.csv.gz
     """
     show.check_writable([out])
-    trace = load(spec if spec.startswith("synthetic:") else f"synthetic:{spec}")
+    text = spec.removeprefix("synthetic:")
+    if seed is not None:
+        text += f"{'&' if '?' in text else '?'}seed={seed}"
+    trace = load(f"synthetic:{text}")
     save(trace, out)
+    _say_written(trace, out, format, quiet)
+
+
+def _say_written(trace: Trace, out: Path, format: o.Format, quiet: bool) -> None:
+    if format == "json":
+        show.print_json({"path": str(out), "jobs": len(trace), "unrun": trace.unrun.height})
     show.notice(f"wrote {len(trace):,} jobs to {out}", quiet)
 
 
@@ -128,6 +149,8 @@ def fetch(
     name: Annotated[str, typer.Argument(help="A name of `trace list`.")],
     folder: Annotated[Path, typer.Option(help="Where to put it.")] = Path(),
     base_url: Annotated[str | None, typer.Option(help="Fetch from a mirror.")] = None,
+    format: o.OutputFormat = "text",
+    seed: o.NoSeed = 0,
     quiet: o.Quiet = False,
 ) -> None:
     """Download a public trace and verify its checksum.
@@ -136,4 +159,7 @@ def fetch(
     """
     found = download(name, folder, base_url)
     show.notice(f"{'verified' if found.known else 'first download, sha256'} {found.sha256}", quiet)
-    print(found.path)
+    if format == "json":
+        show.print_json({"path": str(found.path), "sha256": found.sha256, "known": found.known})
+    else:
+        print(found.path)

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
+from trimtab import __version__
 from trimtab.cli import options as o
 from trimtab.cli import show
 from trimtab.control.guardrails import Apply
+from trimtab.errors import ConfigError
+from trimtab.knobs import Knobs, write
 from trimtab.report.evaluate import evaluate_page
 from trimtab.report.lines import Evaluation
 from trimtab.report.page import write_page
+from trimtab.simulate.run import spread_of
 from trimtab.simulate.whatif import open_trials
 from trimtab.studies.evaluate import LINES
 from trimtab.studies.evaluate import evaluate as walk_forward
 from trimtab.studies.tune import Tuned, tune_at
-from trimtab.traces.loader import load
+
+# Lowest and highest over the tie orders, by line and metric.
+Spreads = Sequence[show.Spread]
 
 
 def tune(
     source: o.Source,
     policy: o.PolicyName,
     at: Annotated[str, typer.Option(help="The time to tune for: a date, or an offset such as 7d.")],
+    window: o.Window = None,
     zone: o.Zone = None,
     nodes: o.Nodes = None,
-    gpus_per_node: o.GpusPerNode = 8,
+    gpus_per_node: o.GpusPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
@@ -34,6 +44,7 @@ def tune(
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
     thin: o.Thin = None,
+    engine: o.Engine = "auto",
     seed: o.Seed = 0,
     objective: o.ObjectiveName = "wait",
     sampler: o.SamplerName = "bluefin",
@@ -47,52 +58,67 @@ def tune(
     format: o.OutputFormat = "text",
     quiet: o.Quiet = False,
 ) -> None:
-    """Search better settings for the window that starts at a time, with the trace itself as the future.
+    """Search better settings for a time, with the trace itself as the future.
 
-    Example: trimtab tune philly:jobs.csv.gz --policy tiresias --at 2017-10-12T09:00 --nodes 64
+    Example: trimtab tune jobs.csv --policy tiresias --at 7d --nodes 64
     """
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed)
+    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
     plan = o.make_plan(objective, sampler, budget, "1h", arrivals_horizon, run_on, threshold, dwell)
     count = o.make_workers(executor, workers)
     name, running = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.thinned(load(source, zone=zone), thin, seed)
-    show.notice_trace(trace, quiet)
+    trace = o.open_trace(source, window, zone, thin, seed, quiet)
     with open_trials(executor, count) as trials:
         tuned = tune_at(trace, trace.instant_ms(at), machines, name, running, world, plan, trials)
     if format == "json":
         show.print_json(tuned.jsonable())
     else:
-        _print_tuned(tuned)
+        _print_tuned(tuned, policy)
 
 
-def _print_tuned(tuned: Tuned) -> None:
+def _print_tuned(tuned: Tuned, policy: str) -> None:
     found = tuned.search
-    table = Table(
-        title=f"{tuned.running} jobs running, {tuned.pending} pending, {tuned.arrivals} to come; "
-        f"{found.simulated} settings simulated, {found.stopped}",
-        title_justify="left",
-    )
+    shown = list(dict.fromkeys([*found.leaders(8), found.incumbent]))
+    show.out.print(f"{tuned.running} jobs running, {tuned.pending} pending, {tuned.arrivals} to come")
+    show.out.print(f"{found.simulated} settings simulated: {found.stopped}")
+    table = Table()
     for heading in ("gain", "cost, s", "setting"):
         table.add_column(heading, justify="left" if heading == "setting" else "right", overflow="fold")
-    for knobs in dict.fromkeys([*found.leaders(8), found.incumbent]):
-        mark = "  (running)" if knobs == found.incumbent else ""
-        table.add_row(f"{found.gain_of(knobs):.3f}", f"{found.costs[knobs]:,.1f}", knobs.text() + mark)
+    names = _that_differ(shown)
+    for knobs in shown:
+        setting = " ".join(f"{name}={write(knobs[name])}" for name in names)
+        mark = "(running) " if knobs == found.incumbent else ""
+        table.add_row(
+            f"{found.gain_of(knobs):.3f}", f"{found.costs[knobs]:,.1f}", Text(f"{mark}{setting}".strip())
+        )
     show.out.print(table)
-    action = (
-        f"change to {tuned.verdict.knobs.text()}" if isinstance(tuned.verdict, Apply) else "keep the setting"
-    )
-    show.out.print(f"{action}: {tuned.verdict.reason}", soft_wrap=True)
+    if isinstance(tuned.verdict, Apply):
+        changed = {
+            name: value for name, value in tuned.verdict.knobs.items() if found.incumbent[name] != value
+        }
+        show.out.print(f"change: {tuned.verdict.reason}")
+        show.out.print(f"  {policy}:{Knobs(changed).text()}", soft_wrap=True, markup=False)
+    else:
+        show.out.print(f"keep the running setting: {tuned.verdict.reason}", soft_wrap=True)
+
+
+def _that_differ(settings: Sequence[Knobs]) -> list[str]:
+    """Return the knobs in which some of the settings differ; all of them if there is one setting."""
+    if len(settings) == 1:
+        return list(settings[0])
+    return [name for name in settings[0] if len({one[name] for one in settings}) > 1]
 
 
 def evaluate(
     source: o.Source,
     policy: o.PolicyName,
     window: Annotated[str, typer.Option(help="START..END, half-open; what is before it is history.")],
-    lines: Annotated[str, typer.Option(help="Of " + ",".join(LINES))] = "fixed,fixed-week,selftune,oracle",
+    lines: Annotated[
+        str, typer.Option(help="Ways of choosing the settings, of " + ", ".join(LINES))
+    ] = "fixed,fixed-week,selftune,oracle",
     zone: o.Zone = None,
     nodes: o.Nodes = None,
-    gpus_per_node: o.GpusPerNode = 8,
+    gpus_per_node: o.GpusPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
@@ -100,6 +126,8 @@ def evaluate(
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
     thin: o.Thin = None,
+    engine: o.Engine = "auto",
+    tie_seeds: o.TieSeeds = 0,
     seed: o.Seed = 0,
     objective: o.ObjectiveName = "wait",
     sampler: o.SamplerName = "bluefin",
@@ -112,55 +140,83 @@ def evaluate(
     executor: o.Executor = "processes",
     workers: o.Workers = None,
     report: o.Report = None,
+    jobs_out: o.JobsOut = None,
+    timeline_out: o.TimelineOut = None,
     format: o.OutputFormat = "text",
     quiet: o.Quiet = False,
 ) -> None:
     """Walk through a window hour by hour under several ways of choosing the settings.
 
-    Example: trimtab evaluate philly:jobs.csv.gz --window 2017-10-06..2017-10-20 --nodes 64 --policy tiresias
+    Example: trimtab evaluate jobs.csv --policy tiresias --window 7d..9d --nodes 64
     """
-    show.check_writable([report])
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed)
+    show.check_writable([report, jobs_out, timeline_out])
+    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
     count = o.make_workers(executor, workers)
+    if tie_seeds < 0:
+        raise ConfigError(f"tie-seeds = {tie_seeds}: it must be 0 or more; nothing was run.")
     name, base = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.thinned(load(source, zone=zone), thin, seed)
-    show.notice_trace(trace, quiet)
+    trace = o.open_trace(source, None, zone, thin, seed, quiet)
     wanted = [line.strip() for line in lines.split(",")]
+    orders = [trace, *(o.shuffled_ties(trace, seed, number) for number in range(tie_seeds))]
     with open_trials(executor, count) as trials, show.progress(quiet) as advance:
-        found = walk_forward(trace, window, machines, name, base, world, plan, wanted, trials, advance)
+        runs = [
+            walk_forward(one, window, machines, name, base, world, plan, wanted, trials, advance)
+            for one in orders
+        ]
+    found = runs[0]
+    show.notice_rejected(found.lines[0].timeline, quiet)
+    if jobs_out is not None:
+        show.write_jobs(jobs_out, [(line.name, line.jobs) for line in found.lines], "line")
+    if timeline_out is not None:
+        show.write_timeline(timeline_out, [(line.name, line.timeline) for line in found.lines], "line")
     if report is not None:
         write_page(report, evaluate_page(found))
+    spreads = [spread_of([run.lines[place].metrics for run in runs]) for place in range(len(wanted))]
     if format == "json":
-        show.print_json({"lines": [line.jsonable() for line in found.lines], "settings": found.settings})
+        show.print_json(evaluation_json(found, spreads if tie_seeds else ()))
     else:
-        print_evaluation(found)
+        print_evaluation(found, spreads if tie_seeds else ())
 
 
-def print_evaluation(found: Evaluation) -> None:
+def evaluation_json(found: Evaluation, spreads: Spreads = ()) -> dict[str, Any]:
+    """Return the object that `evaluate --format json` prints."""
+    lines = [line.jsonable() for line in found.lines]
+    for line, spread in zip(lines, spreads, strict=False):
+        line["spread"] = spread
+    return {
+        "trimtab": __version__,
+        "trace": {
+            "source": found.provenance.source,
+            "rows": found.provenance.rows,
+            "kept": found.kept,
+            "left_out": found.provenance.left_out_counts(),
+            "sha256": found.provenance.sha256,
+        },
+        "window": found.window,
+        "cluster": found.cluster.jsonable(),
+        "policy": found.policy,
+        "settings": found.settings,
+        "lines": lines,
+    }
+
+
+def print_evaluation(found: Evaluation, spreads: Spreads = ()) -> None:
     """Print the lines as one table; the first is the baseline."""
-    table = Table(
-        title=f"{found.kept:,} jobs of {found.window} on {found.cluster.gpus:,} GPUs, {found.policy}",
-        title_justify="left",
+    show.out.print(
+        f"{found.kept:,} jobs of {found.window} on {found.cluster.gpus:,} GPUs, {found.policy}", markup=False
     )
-    for heading in (
-        "line",
-        "mean wait, s",
-        "p99 wait, s",
-        "mean JCT, s",
-        "preemptions",
-        "switches",
-        "search s",
-    ):
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("line", "wait", "ratio", "p99 wait", "JCT", "preempt", "switch", "search"):
         table.add_column(heading, justify="left" if heading == "line" else "right")
     base = found.lines[0].metrics["wait_s_mean"]
     for line in found.lines:
         wait = line.metrics["wait_s_mean"]
-        ratio = f" ({wait / base:.2f}x)" if base and wait is not None and line is not found.lines[0] else ""
         table.add_row(
             line.name,
-            show.number(wait, 1) + ratio,
+            show.number(wait, 1),
+            f"{wait / base:.2f}x" if base and wait is not None else "-",
             show.number(line.metrics["wait_s_p99"], 0),
             show.number(line.metrics["jct_s_mean"], 1),
             show.number(line.metrics["preemptions"], 0),
@@ -168,6 +224,14 @@ def print_evaluation(found: Evaluation) -> None:
             f"{line.seconds['search'] + line.seconds.get('fixed_week_search', 0.0):.1f}",
         )
     show.out.print(table)
+    show.out.print("mean wait and mean job completion time (JCT) in s; ratio: wait to the first line's")
+    for line, spread in zip(found.lines, spreads, strict=False):
+        if "wait_s_mean" in spread:
+            low, high = (show.number(spread["wait_s_mean"][end], 1) for end in ("min", "max"))
+            show.out.print(f"{line.name}: mean wait {low} .. {high} over the orders of simultaneous jobs")
+    notes: dict[str, list[str]] = {}
     for line in found.lines:
         for note in line.notes:
-            show.out.print(f"{line.name}: {note}", soft_wrap=True)
+            notes.setdefault(note, []).append(line.name)
+    for note, names in notes.items():
+        show.out.print(f"{', '.join(names)}: {note}", soft_wrap=True, markup=False)

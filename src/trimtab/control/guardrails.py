@@ -39,11 +39,16 @@ class Keep:
 Verdict = Apply | Keep
 
 
-def judge(running: Knobs, running_for_ms: int, best: Knobs, gain: float, rails: Guardrails) -> Verdict:
+def judge(
+    running: Knobs, running_for_ms: int, best: Knobs, gain: float, rails: Guardrails, cost: float = math.inf
+) -> Verdict:
     """Decide whether to change from the running setting to the best one found.
 
-    `gain` is the best's over the running one's, larger is better whatever the objective.
+    `gain` is the best's over the running one's, larger is better whatever the objective; `cost` is what
+    the running one costs, where that is known.
     """
+    if cost == 0:
+        return Keep("the running setting costs nothing: there is nothing to gain")
     if best == running:
         return Keep("no setting was better than the running one")
     if not math.isfinite(gain):

@@ -77,6 +77,11 @@ class Search:
         return self.gain_of(self.best)
 
     @property
+    def idle(self) -> bool:
+        """Whether the incumbent costs nothing, so that no setting can be better."""
+        return self.costs[self.incumbent] == 0
+
+    @property
     def simulated(self) -> int:
         return len(self.costs)
 
@@ -117,6 +122,9 @@ def search(
         raise ConfigError(f"budget = {tuning.budget}: it must be at least 1 simulation; nothing was run.")
     found = Search(incumbent, tuning.objective)
     _try(found, costs, [(incumbent, "incumbent")], tuning.budget)
+    if found.idle:
+        found.stopped = "nothing to gain"
+        return found
     everything = space.enumerate(ENUMERATE_BELOW)
     if everything is not None:
         _try(found, costs, [(knobs, "enumerated") for knobs in everything], tuning.budget)

@@ -42,6 +42,9 @@ LINES = {
 # Settings that did best at the last search are the first to be tried at the next.
 _LEADERS = 4
 
+# Eleven years of hours: a longer window is a slip of the pen.
+_SEARCHES_MAX = 100_000
+
 Progress = Callable[[str, float], None]
 
 
@@ -62,6 +65,12 @@ class Plan:
     interval_ms: int = 3_600_000
     arrivals_ms: int = DAY_MS
     run_on_ms: int = 2 * DAY_MS
+
+    def __post_init__(self) -> None:
+        for name in ("interval_ms", "arrivals_ms", "run_on_ms"):
+            if getattr(self, name) <= 0:
+                option = name.removesuffix("_ms").replace("_", "-")
+                raise ConfigError(f"{option} must be longer than nothing; nothing was run.")
 
 
 @dataclass(frozen=True)
@@ -127,9 +136,15 @@ def evaluate(
     for line in lines:
         if line not in LINES:
             raise UnknownName("line", line, LINES)
-    _check(plan)
+        if lines.count(line) > 1:
+            raise ConfigError(f"line {line} is named twice; nothing was run.")
     inside = trace.window(window)
     start_ms, end_ms = (bound - inside.zero_ms for bound in trace.window_ms(window))
+    searches = -(-(end_ms - start_ms) // plan.interval_ms)
+    if searches > _SEARCHES_MAX:
+        raise ConfigError(
+            f"window {window} has {searches:,} intervals, the limit is {_SEARCHES_MAX:,}; nothing was run."
+        )
     workload = Workload.of(inside, world.spread_ppm)
     stage = Stage(inside, workload, cluster, policy, base, world, plan, trials, start_ms, end_ms, progress)
     history = _week_before(trace, inside, start_ms)
@@ -149,12 +164,6 @@ def evaluate(
         settings=_settings(world, plan),
         lines=tuple(found),
     )
-
-
-def _check(plan: Plan) -> None:
-    for name in ("interval_ms", "arrivals_ms", "run_on_ms"):
-        if getattr(plan, name) <= 0:
-            raise ConfigError(f"{name.removesuffix('_ms')} must be longer than nothing; nothing was run.")
 
 
 def _settings(world: World, plan: Plan) -> dict[str, Any]:
@@ -292,7 +301,7 @@ def _round(
     found = stage.search(situation, engine.knobs, name, leaders)
     # Lines that know or repeat the past take any gain; a threshold is for those that forecast.
     rails = replace(stage.plan.rails, gain_min=1.0)
-    verdict = judge(engine.knobs, running_for_ms, found.best, found.gain, rails)
+    verdict = judge(engine.knobs, running_for_ms, found.best, found.gain, rails, found.costs[engine.knobs])
     states = [job.state for job in situation.snapshot.jobs]
     one = Round(
         time_s=situation.snapshot.now_ms / 1000,
@@ -307,7 +316,7 @@ def _round(
         arrivals=len(situation.workload) - len(states),
         search_s=wall_s() - began,
     )
-    return one, found.leaders(_LEADERS)
+    return one, leaders if found.idle else found.leaders(_LEADERS)
 
 
 def segments_of(table: pl.DataFrame, interval_ms: int) -> dict[str, dict[str, float]]:
@@ -319,6 +328,8 @@ def segments_of(table: pl.DataFrame, interval_ms: int) -> dict[str, dict[str, fl
     hours = (pl.col("submit_s") * 1000 // interval_ms).alias("hour")
     jobs = table.filter(~pl.col("rejected")).with_columns(hours)
     jobs = jobs.with_columns(pl.len().over("hour").alias("crowd"))
+    if jobs.is_empty():
+        return {}
     crowds = np.sort(jobs.group_by("hour").len()["len"].to_numpy())
     low, high, burst = (
         int(crowds[min(len(crowds) - 1, int(len(crowds) * part))]) for part in (1 / 3, 2 / 3, 0.95)

@@ -80,11 +80,13 @@ def _situation(
     for place, job in enumerate(snapshot.jobs):
         twin = job.copy()
         twin.id = place
+        if isinstance(environment.estimator, OracleEstimator):
+            twin.estimate_ms = active_ms[place]
         jobs.append(twin)
     workload = Workload([*(job.facts for job in jobs), *coming], [*active_ms, *coming_ms])
     moved = replace(snapshot, jobs=tuple(jobs), arrived=len(jobs))
     if isinstance(environment.estimator, OracleEstimator):
-        # This future's own run times, by its own ids: the truth must not come along.
+        # This future's own run times, by its own ids, as for the active jobs: the truth must not come along.
         environment = replace(environment, estimator=OracleEstimator(workload.duration_ms))
         moved = replace(moved, estimator=None)
     return Situation(moved, workload, engine.cluster, policy, environment, snapshot.now_ms + run_on_ms)

@@ -73,20 +73,21 @@ def tune_at(
     The cluster's state is what the week before leaves behind under the running settings.
 
     Raises:
-        InputError: If no job is submitted from the week before to the arrivals horizon.
+        InputError: If at that time no job runs, waits or is about to arrive.
     """
     start_ms, end_ms = at_ms - WARM_UP_MS, at_ms + plan.arrivals_ms
     submit = trace.column("submit_ms")
     keep = (submit >= start_ms) & (submit < end_ms)
     if not keep.any():
-        begin, end = (trace.show(time_ms) for time_ms in trace.span_ms)
-        raise InputError(f"time {trace.show(at_ms)}: no job near it; the trace spans {begin} .. {end}.")
+        raise _nothing_there(trace, at_ms)
     jobs = replace(trace.select(keep), zero_ms=at_ms)
     workload = Workload.of(jobs, world.spread_ppm)
     environment = world.environment(workload)
     engine = Engine(workload, cluster, find_policy(policy), running, environment)
     engine.run(0)
     situation = oracle_future(engine, workload, policy, environment, plan.arrivals_ms, plan.run_on_ms)
+    if not situation.workload:
+        raise _nothing_there(trace, at_ms)
     objective = plan.tuning.objective
     found = search(
         lambda knobs: trials.costs(situation, knobs, objective),
@@ -96,7 +97,7 @@ def tune_at(
         Seeds(world.seed),
         first,
     )
-    verdict = judge(running, plan.rails.dwell_ms, found.best, found.gain, plan.rails)
+    verdict = judge(running, plan.rails.dwell_ms, found.best, found.gain, plan.rails, found.costs[running])
     states = [job.state for job in situation.snapshot.jobs]
     return Tuned(
         found,
@@ -104,4 +105,11 @@ def tune_at(
         states.count(JobState.PENDING),
         states.count(JobState.RUNNING),
         len(situation.workload) - len(states),
+    )
+
+
+def _nothing_there(trace: Trace, at_ms: int) -> InputError:
+    first, last = (trace.show(time_ms) for time_ms in trace.span_ms)
+    return InputError(
+        f"time {trace.show(at_ms)}: no job runs, waits or arrives then; the trace spans {first} .. {last}."
     )
