@@ -140,6 +140,15 @@ class FreeMap:
         """Whether all these GPUs are free."""
         return all(self.free[node] >= gpus for node, gpus in nodes)
 
+    def may_take(self, nodes: Nodes, gpus: int) -> bool:
+        """Whether these are so many free GPUs on different nodes that there are."""
+        return (
+            len({node for node, _ in nodes}) == len(nodes)
+            and all(0 <= node < len(self.free) and part > 0 for node, part in nodes)
+            and sum(part for _, part in nodes) == gpus
+            and self.holds(nodes)
+        )
+
     def place(self, gpus: int, consolidate: bool = False) -> Nodes | None:
         """Return where a gang goes by the placement rule, or None; `consolidate` forbids spreading."""
         if self.placement == "count":

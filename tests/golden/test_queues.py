@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from scenario import acts, events, expect, jct_s, jobs, preemptions, run
-
 from trimtab.cluster import Cluster
 
 FIVE = jobs("""

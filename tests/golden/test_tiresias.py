@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from scenario import acts, expect, jct_s, jobs, preemptions, run
 
+from scenario import acts, expect, jct_s, jobs, preemptions, run
 from trimtab.policies.tiresias import GittinsIndex
 
 either_order = pytest.mark.parametrize("order", ["sim_tail", "start"])

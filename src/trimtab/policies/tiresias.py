@@ -256,7 +256,7 @@ def gittins_key(completed_gpu_ms: tuple[int, ...]) -> Callable[[JobView, int], K
 
 
 def gittins_change_ms(completed_gpu_ms: tuple[int, ...]) -> Callable[[JobView], int | None]:
-    """Return when a running job's level or index next falls: between the sizes of the sample it only rises."""
+    """Return when a running job's level or index next falls: between the sizes of the sample it rises."""
     sample = GittinsIndex.of(completed_gpu_ms).sample_gpu_ms
 
     def change_ms(job: JobView) -> int | None:

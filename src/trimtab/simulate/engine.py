@@ -142,6 +142,7 @@ class Engine:
         self._running_place = _FIRST_RUNNING_PLACE
         self._tail_place, self._front_place = 0, -1
         self._tick_anchor_ms = 0
+        self._wasted_starts, self._progress = 0, (0, 0)
         self._parts = [Partition(vc, environment.placement, self._jobs) for vc in cluster.vcs]
         self._tick_ms: int | None = None
         self._adopt(knobs)
@@ -655,8 +656,30 @@ class Engine:
         job.shielded = False
         job.preemptions += 1
         job.stopped_ms = self.now_ms
+        if job.overhead_ms:
+            self._wasted_starts += 1
+            if self._wasted_starts > 1000 + 100 * len(self._jobs):
+                self._check_progress()
         job.overhead_ms = self.environment.restart_ms(job.gpus)
         job.move(Move.PREEMPT)
+
+    def _check_progress(self) -> None:
+        """Refuse to go on for ever: with little service a queue and promotion, restarts may eat it all.
+
+        Called after so many starts that ended before their restart cost was paid that, without
+        promotions, every job would have come to rest at the bottom of its queues.
+        """
+        for job in self._jobs.values():
+            job.settle(self.now_ms)
+        progress = len(self._completed), sum(job.done for job in self._jobs.values())
+        outside = self._updates or self._arrived < len(self.workload)
+        if progress == self._progress and not outside:
+            raise ConfigError(
+                f"policy {self.policy.name} under {self.knobs.text()}: {len(self._jobs)} jobs take turns and "
+                "none runs long enough to pay for its restart; the run ends here."
+            )
+        self._progress = progress
+        self._wasted_starts = 0
 
     def _release(self, job: JobView) -> None:
         part = self._parts[job.home]
@@ -703,8 +726,8 @@ class Engine:
             part.review_ms = snapshot.reviews_ms[home]
             if part.review_ms is not None:
                 heappush(self._heap, (part.review_ms, _REVIEW, home, 0))
-        if any(snapshot.dirty):
-            self._on_tick()
+        if any(snapshot.dirty) and self._on_tick():
+            heappush(self._heap, (self.now_ms, _TICK, 0, 0))
 
     def _check_end(self) -> None:
         """Everything that arrived has left, and the GPU time held equals the sum over the jobs."""

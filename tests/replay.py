@@ -1,0 +1,193 @@
+"""Reads a timeline with a ledger of its own and says whether such a schedule can be: no code of the engine."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from strategies import Case
+from trimtab.cluster import VirtualCluster
+from trimtab.simulate.engine import Engine
+from trimtab.timeline import Event
+
+FULL = 1_000_000
+
+
+@dataclass
+class Account:
+    """One job as its events tell it."""
+
+    width: int
+    submit_ms: int
+    state: str = "unborn"
+    nodes: tuple[tuple[int, int], ...] = ()
+    since_ms: int = 0  # when it came into this state
+    speed_ppm: int = FULL
+    overhead_ms: int = 0  # restart cost of this stretch
+    done: int = 0  # ms x ppm, by earlier stretches
+    waited_ms: int = 0
+    held_ms: int = 0
+    graded_ms: int = 0
+    level: int = 0
+    starts_ms: list[int] = field(default_factory=list)
+    preemptions: int = 0
+
+
+def check(case: Case, engine: Engine) -> None:
+    """Assert that the timeline of a finished run keeps every promise that does not depend on the policy."""
+    assert engine.timeline is not None
+    ledger = Ledger(case)
+    for event in engine.timeline.events:
+        ledger.enter(event)
+    for job_id, (account, record) in enumerate(zip(ledger.accounts, engine.records, strict=True)):
+        home = ledger.home(job_id)
+        fits = home is not None and account.width <= home.gpus
+        assert account.state == ("finished" if fits else "rejected")
+        assert record.rejected is not fits
+        assert record.held_ms == account.held_ms
+        assert record.preemptions == account.preemptions
+        assert record.first_start_ms == (account.starts_ms[0] if fits else None)
+        if fits:
+            assert record.finish_ms is not None
+            assert record.finish_ms - account.submit_ms == account.waited_ms + account.held_ms
+    assert not any(ledger.used.values())
+
+
+class Ledger:
+    """Who holds which GPUs, and what each job has got, event by event."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.accounts = [Account(facts.gpus, facts.submit_ms) for facts in case.workload.facts]
+        self.used: dict[int, int] = defaultdict(int)
+        self.now_ms: int | None = None
+
+    def home(self, job_id: int) -> VirtualCluster | None:
+        if self.case.cluster.pooled:
+            return self.case.cluster.vcs[0]
+        name = self.case.workload.facts[job_id].vc
+        return next((vc for vc in self.case.cluster.vcs if vc.name == name), None)
+
+    def enter(self, event: Event) -> None:
+        """Book one event."""
+        assert self.now_ms is None or event.time_ms >= self.now_ms, "time runs backwards"
+        self.now_ms = event.time_ms
+        if event.job is None:
+            assert event.kind == "knobs"
+            return
+        account = self.accounts[event.job]
+        getattr(self, f"_{event.kind}")(event.job, account, event)
+
+    def _submit(self, job_id: int, account: Account, event: Event) -> None:
+        assert account.state == "unborn"
+        assert event.time_ms == account.submit_ms
+        account.state, account.since_ms = "pending", event.time_ms
+
+    def _reject(self, job_id: int, account: Account, event: Event) -> None:
+        assert account.state == "pending"
+        home = self.home(job_id)
+        assert home is None or account.width > home.gpus
+        account.state = "rejected"
+
+    def _start(self, job_id: int, account: Account, event: Event) -> None:
+        assert account.state == "pending"
+        home = self.home(job_id)
+        assert home is not None
+        assert sum(gpus for _, gpus in event.nodes) == account.width, "the gang is not whole"
+        counted = self.case.placement == "count"
+        for node, gpus in event.nodes:
+            assert home.first_node <= node < home.first_node + home.nodes
+            self.used[node] += gpus
+            assert gpus > 0
+            assert self.used[node] <= (home.gpus if counted else home.gpus_per_node), "node over capacity"
+        assert len({node for node, _ in event.nodes}) == len(event.nodes)
+        fewest = -(-account.width // home.gpus_per_node)
+        spread = not counted and len(event.nodes) > fewest
+        assert self.case.placement == "relaxed" or not spread
+        account.speed_ppm = self.case.workload.facts[job_id].spread_ppm if spread else FULL
+        resumes = bool(account.starts_ms)
+        account.overhead_ms = self.case.restart(account.width) if resumes else self.case.cold_start_ms
+        account.waited_ms += event.time_ms - account.since_ms
+        account.starts_ms.append(event.time_ms)
+        account.state, account.since_ms, account.nodes = "running", event.time_ms, event.nodes
+
+    def _leave(self, account: Account, event: Event) -> int:
+        """Give a stretch's GPUs back; return its length without the restart cost, below 0 if unpaid."""
+        assert account.state == "running"
+        for node, gpus in account.nodes:
+            self.used[node] -= gpus
+        length_ms = event.time_ms - account.since_ms
+        account.held_ms += length_ms
+        account.graded_ms += length_ms
+        account.since_ms = event.time_ms
+        return length_ms - account.overhead_ms
+
+    def _preempt(self, job_id: int, account: Account, event: Event) -> None:
+        assert event.nodes == account.nodes
+        worked_ms = self._leave(account, event)
+        account.done += max(0, worked_ms) * account.speed_ppm
+        assert account.done < self.case.workload.duration_ms[job_id] * FULL or worked_ms <= 0
+        account.preemptions += 1
+        account.state = "pending"
+
+    def _finish(self, job_id: int, account: Account, event: Event) -> None:
+        worked_ms = self._leave(account, event)
+        work = self.case.workload.duration_ms[job_id] * FULL
+        assert worked_ms >= 0, "it ends while it still pays its restart"
+        assert account.done + worked_ms * account.speed_ppm >= work, "it ends too early"
+        if worked_ms > 0:
+            assert account.done + (worked_ms - 1) * account.speed_ppm < work, "it ends too late"
+        account.state = "finished"
+
+    def _demote(self, job_id: int, account: Account, event: Event) -> None:
+        assert account.state == "running"
+
+    def _promote(self, job_id: int, account: Account, event: Event) -> None:
+        assert account.state == "pending"
+        account.graded_ms = 0
+        account.level = 0
+        account.waited_ms += event.time_ms - account.since_ms
+        account.since_ms = event.time_ms
+
+
+class TiresiasLedger(Ledger):
+    """Knows, besides, when jobs sink and starve; for runs whose knobs do not change."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self.grades = tuple(1000 * one for one in case.knobs.numbers("queue_thresholds"))
+        self.promote = case.knobs.fraction("promote_knob")
+        self.absolute = case.knobs["starve_mode"] == "absolute"
+
+    def graded_ms(self, account: Account, now_ms: int) -> int:
+        return account.graded_ms + (now_ms - account.since_ms if account.state == "running" else 0)
+
+    def _right_level(self, account: Account, now_ms: int) -> int:
+        return bisect_right(self.grades, account.width * self.graded_ms(account, now_ms))
+
+    def _demote(self, job_id: int, account: Account, event: Event) -> None:
+        super()._demote(job_id, account, event)
+        assert self._right_level(account, event.time_ms - 1) == account.level, "it sinks too late"
+        assert self._right_level(account, event.time_ms) > account.level, "it sinks too early"
+        account.level = self._right_level(account, event.time_ms)
+
+    def _leave(self, account: Account, event: Event) -> int:
+        before_ms = event.time_ms - (event.kind == "finish" and event.time_ms > account.since_ms)
+        assert self._right_level(account, before_ms) == account.level, "it did not sink"
+        return super()._leave(account, event)
+
+    def _due_ms(self, account: Account) -> float:
+        if self.promote == float("inf") or account.level == 0 or account.graded_ms == 0:
+            return float("inf")
+        knob_ppm = round(self.promote * FULL)
+        base_ms = 3_600_000 if self.absolute else account.graded_ms
+        return account.since_ms - (-knob_ppm * base_ms // FULL)
+
+    def _promote(self, job_id: int, account: Account, event: Event) -> None:
+        assert event.time_ms == self._due_ms(account), "it is not starving, or has been for long"
+        super()._promote(job_id, account, event)
+
+    def _start(self, job_id: int, account: Account, event: Event) -> None:
+        assert event.time_ms < self._due_ms(account), "it should have been promoted"
+        super()._start(job_id, account, event)
