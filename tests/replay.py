@@ -1,4 +1,4 @@
-"""Reads a timeline with a ledger of its own and says whether such a schedule can be: no code of the engine."""
+"""Says whether a timeline can be: a ledger of its own, no code of the engine."""
 
 from __future__ import annotations
 

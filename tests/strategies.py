@@ -19,7 +19,7 @@ from trimtab.policies.policy import Policy
 from trimtab.simulate.engine import Engine, Environment
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
 
-# Run times and gaps that meet: on the same instants, on thresholds, on the ends of safe times, on no round number.
+# Run times and gaps that meet on instants, thresholds and ends of safe times, and some that do not.
 _SPANS_MS = (0, 1, 999, 7_000, 10_000, 15_000, 20_000, 30_000, 60_000, 61_003, 120_000, 250_001, 3_600_000)
 _GAPS_MS = (0, 0, 0, 0, 1, 5_000, 7_000, 10_000, 15_000, 30_000, 90_000, 600_000)
 

@@ -33,8 +33,9 @@ DEMOTED_AT_25 = expect("""
 
 @either_order
 def test_a_long_job_sinks_and_short_ones_pass(order):
-    """T1, 1x4, threshold 100. P1 has attained 4 x 25 = 100 at 25, sinks to queue 1 and gives way to P2 (4 x 20
-    = 80, never sinks). At 45 P3 and P4 share the node; P1 needs all of it: 75. With 75 s left it ends at 150."""
+    """T1, 1x4, threshold 100. P1 has attained 4 x 25 = 100 at 25, sinks to queue 1 and gives way to P2
+    (4 x 20 = 80, never sinks). At 45 P3 and P4 share the node; P1 needs all of it, so it waits until 75;
+    with 75 s left it ends at 150."""
     engine = run(FOUR, "tiresias", {"queue_thresholds": (100,), "in_queue_order": order})
     assert acts(engine) == DEMOTED_AT_25
     assert jct_s(engine) == [150, 35, 35, 10]
@@ -127,9 +128,9 @@ def test_gittins_index_of_two_sizes(attained, index):
 
 
 def test_gittins_gives_way_where_completion_is_unlikely():
-    """T3, 1x1, one queue, sizes seen 10 and 100. At 50 V2 (1/20) takes the GPU from V1 (1/50), until 60. At 95
-    V1 has run 85 and keeps it (1/15 against V3's 1/20); it ends at 110. V3 and V4 tie, V3 was first; at 120
-    V3 has attained 10, its index falls to 1/90 and V4 passes it, until 130."""
+    """T3, 1x1, one queue, sizes seen 10 and 100. At 50 V2 (1/20) takes the GPU from V1 (1/50), until 60. At
+    95 V1 has run 85 and keeps it (1/15 against V3's 1/20); it ends at 110. V3 and V4 tie, V3 was first; at
+    120 V3 has attained 10, its index falls to 1/90 and V4 passes it, until 130."""
     knobs = {"priority": "gittins", "queue_thresholds": (), "num_queues": 1}
     engine = run(LONG_AND_SHORT, "tiresias", knobs, gpus_per_node=1, completed_gpu_s=[10, 100])
     assert acts(engine) == expect("""
