@@ -318,7 +318,7 @@ def test_nothing_before_t_depends_on_what_is_unknown_at_t(case, data):
     done = {job.id: -(-job.done // FULL_SPEED_PPM) for job in engine.snapshot().jobs}
     durations = list(case.workload.duration_ms)
     for job_id, done_ms in done.items():
-        durations[job_id] = done_ms + data.draw(st.integers(0, 100_000))
+        durations[job_id] = done_ms + data.draw(st.integers(1, 100_000))
     other = _another_future(case, durations, time_ms, data)
     assert _before(other.done(), time_ms) == _before(whole, time_ms)
 
@@ -372,3 +372,47 @@ def test_jobs_that_take_turns_for_ever_are_a_refusal(by_the_book):
     with pytest.raises(ConfigError, match="2 jobs take turns and none runs long enough"):
         engine.run()
     replace(case, restart=some.RestartCost(14_000, 0)).done()
+
+
+# ---- what the properties found, kept as cases --------------------------------------------------------
+
+
+def _after_a_fork(knobs: dict[str, object], time_ms: int) -> tuple[list[Event], list[Event]]:
+    workload = Workload([JobFacts("a", 0, 2), JobFacts("b", 500, 4)], [60_000, 10_000])
+    case = some.plain_case(workload, "tiresias", knobs)
+    engine = case.engine()
+    engine.run(time_ms)
+    fork = _resumed(case, engine.snapshot())
+    fork.run()
+    return _after(fork, time_ms), _after(case.done(), time_ms)
+
+
+def test_a_fork_at_the_instant_of_a_demotion_demotes():
+    """2 GPUs attain 60 GPU-s at 30 s. A snapshot of that instant holds a job that has reached its threshold
+    and has not sunk; "only future crossings count" must not let it stay."""
+    forked, whole = _after_a_fork({"queue_thresholds": (60,)}, 30_000)
+    assert forked == whole
+    assert [event.kind for event in forked][:3] == ["demote", "preempt", "start"]
+
+
+def test_a_fork_on_a_tick_passes():
+    """b waits for a tick every 7 s, and a ends at 60; a snapshot at 63 must not miss the tick there."""
+    forked, whole = _after_a_fork({"queue_thresholds": (), "quantum": 7}, 63_000)
+    assert forked == whole
+    assert forked[0].kind == "start"
+
+
+def test_jobs_may_keep_more_queues_than_there_are_now():
+    """Under new_only a job keeps the thresholds it arrived with, so it may sink below the new last queue."""
+    workload = Workload([JobFacts("a", 0, 4)], [100_000])
+    case = some.plain_case(workload, "tiresias", {"queue_thresholds": (60, 120, 240)})
+    fewer = case.policy.space.project({"queue_thresholds": (60,), "regrade": "new_only"})
+    told = events(replace(case, updates=((1_000, fewer),)).done())
+    assert [event.time_ms for event in told if event.kind == "demote"] == [15_000, 30_000, 60_000]
+
+
+def test_a_sample_is_taken_on_the_hour_and_running_jobs_go_on():
+    """Gittins takes a new sample at each full hour; a job that runs across it keeps its work."""
+    workload = Workload([JobFacts("a", 0, 1), JobFacts("b", 0, 1)], [3_600_000, 7_200_000])
+    case = some.plain_case(workload, "tiresias", {"priority": "gittins", "queue_thresholds": ()})
+    assert [record.finish_ms for record in case.done().records] == [3_600_000, 7_200_000]

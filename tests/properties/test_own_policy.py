@@ -56,7 +56,7 @@ THREE = """
 
 def own(folder: Path, text: str):
     """Load a policy from a file as `--policy file.py::Own` does."""
-    path = folder / "own.py"
+    path = folder / f"own{len(list(folder.iterdir()))}.py"
     path.write_text(IMPORTS + text)
     return find_policy(f"{path}::Own")
 
@@ -135,6 +135,25 @@ class Own:
         return None
 """
     _refused(own(tmp_path, text))
+
+
+def test_a_policy_that_only_asks_to_be_asked_again_is_a_refusal(tmp_path):
+    """It would wait for ever; reviews after the last job has left, however, just end."""
+    text = """
+class Own:
+    name = "own"
+    space = Space()
+    def decide(self, view, knobs):
+        return []
+    def next_review_ms(self, view, knobs):
+        return view.now_ms + 1_000
+"""
+    _refused(own(tmp_path, text))
+    patient = text.replace(
+        "return []", "return [Start(job.id) for job in view.pending if view.now_ms > 90_000]"
+    )
+    engine = run(jobs(THREE), own(tmp_path, patient), gpus_per_node=8)
+    assert acts(engine).splitlines()[0] == "91 start a b c"
 
 
 HOOKS = {

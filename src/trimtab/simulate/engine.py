@@ -31,6 +31,9 @@ _FINISH, _CHANGE, _PROMOTE, _UNSHIELD, _REVIEW, _TICK = range(6)
 # Places of running jobs lie far below those of pending ones: they come first in their queue.
 _FIRST_RUNNING_PLACE = -(1 << 60)
 
+# A whole-pass policy may let jobs wait in an empty cluster through so many reviews, not for ever.
+_IDLE_PASSES_MAX = 10_000
+
 
 def flat_restart(restart_ms: int) -> Callable[[int], int]:
     """Return a restart cost that is the same for every gang."""
@@ -96,6 +99,7 @@ class Snapshot:
     completed_gpu_ms: tuple[int, ...]
     sampled: tuple[int, int]  # completed services in the plan's sample, and when it was taken (ms)
     estimator: Estimator | None
+    crossing: tuple[int, ...] = ()  # running jobs whose level is to be looked at this very instant
 
 
 class Engine:
@@ -143,6 +147,7 @@ class Engine:
         self._tail_place, self._front_place = 0, -1
         self._tick_anchor_ms = 0
         self._wasted_starts, self._progress = 0, (0, 0)
+        self._idle_passes = 0
         self._parts = [Partition(vc, environment.placement, self._jobs) for vc in cluster.vcs]
         self._tick_ms: int | None = None
         self._adopt(knobs)
@@ -202,6 +207,15 @@ class Engine:
             completed_gpu_ms=tuple(self._completed),
             sampled=self._sampled,
             estimator=self._estimator.fork() if self._estimator else None,
+            crossing=tuple(
+                sorted(
+                    job_id
+                    for time_ms, kind, job_id, stamp in self._heap
+                    if (time_ms, kind) == (self.now_ms, _CHANGE)
+                    and job_id in self._jobs
+                    and self._jobs[job_id].stamp == stamp
+                )
+            ),
         )
 
     def active(self, job_id: int) -> JobView | None:
@@ -224,8 +238,10 @@ class Engine:
             ) from error
 
     def _next_ms(self) -> int | None:
-        """Return the next instant at which something happens."""
+        """Return the next instant at which something happens; a review of nothing is not something."""
         heap, jobs = self._heap, self._jobs
+        if not jobs and not self._more_comes():
+            return None
         while heap:
             _, kind, job_id, stamp = heap[0]
             if kind >= _REVIEW or ((job := jobs.get(job_id)) is not None and job.stamp == stamp):
@@ -239,6 +255,10 @@ class Engine:
         if self.plan.refresh_ms and self._jobs:
             times.append(self._sampled[1] - self._sampled[1] % self.plan.refresh_ms + self.plan.refresh_ms)
         return max(min(times), self.now_ms) if times else None
+
+    def _more_comes(self) -> bool:
+        """Whether jobs or knobs are still to come from outside."""
+        return self._arrived < len(self.workload) or bool(self._updates)
 
     def _instant(self, now_ms: int) -> None:
         self._clock(now_ms)
@@ -537,6 +557,9 @@ class Engine:
         decisions = self.policy.decide(self._view(part), self.knobs)
         lost, places = self._carry_out(part, decisions)
         self._commit(part, lost, places)
+        self._idle_passes = 0 if decisions or part.running else self._idle_passes + 1
+        if self._idle_passes > _IDLE_PASSES_MAX and not self._more_comes():
+            self._check_end()
         review_ms = self.policy.next_review_ms(self._view(part), self.knobs)
         if review_ms is not None and review_ms != part.review_ms:
             if not isinstance(review_ms, int) or review_ms <= self.now_ms:
@@ -672,8 +695,7 @@ class Engine:
         for job in self._jobs.values():
             job.settle(self.now_ms)
         progress = len(self._completed), sum(job.done for job in self._jobs.values())
-        outside = self._updates or self._arrived < len(self.workload)
-        if progress == self._progress and not outside:
+        if progress == self._progress and not self._more_comes():
             raise ConfigError(
                 f"policy {self.policy.name} under {self.knobs.text()}: {len(self._jobs)} jobs take turns and "
                 "none runs long enough to pay for its restart; the run ends here."
@@ -721,6 +743,8 @@ class Engine:
         self.held_before_gpu_ms = sum(job.gpus * job.held_ms for job in snapshot.jobs)
         self._adopt(snapshot.knobs)
         self._rebuild()
+        for job_id in snapshot.crossing:
+            heappush(self._heap, (self.now_ms, _CHANGE, job_id, self._jobs[job_id].stamp))
         for home, part in enumerate(self._parts):
             part.dirty = snapshot.dirty[home]
             part.review_ms = snapshot.reviews_ms[home]
