@@ -30,7 +30,7 @@ err = Console(stderr=True, highlight=False)
 
 Spread = Mapping[str, Mapping[str, float]]
 
-_NAME_WIDTH = 18  # longer names of runs do not head a column
+_NAME_WIDTH = 20  # longer names of runs do not head a column
 
 _ROWS: tuple[tuple[str, str, int], ...] = (
     ("wait_s_mean", "mean wait, s", 1),
@@ -150,7 +150,7 @@ def _that_fit(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[
 
 def print_entry(head: str, *lines: str) -> None:
     """Print a heading and what belongs to it, indented: what is too wordy for a table."""
-    out.print(head, style="bold", soft_wrap=True, markup=False)
+    out.print(head, style="bold", markup=False)
     for line in lines:
         out.print(Padding(Text(line), (0, 0, 0, 4)))
 

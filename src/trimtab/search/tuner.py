@@ -90,7 +90,8 @@ class Search:
 
     def leaders(self, count: int) -> list[Knobs]:
         """Return the settings of least cost, best first, ties in the order they were tried."""
-        return sorted(self.costs, key=lambda knobs: self.costs[knobs])[:count]
+        known = (knobs for knobs, cost in self.costs.items() if not math.isnan(cost))
+        return sorted(known, key=lambda knobs: self.costs[knobs])[:count]
 
 
 def search(

@@ -269,22 +269,25 @@ def _walk(stage: Stage, line: str, engine: Engine) -> tuple[Round, ...]:
     for count, now_ms in enumerate(times):
         stage.progress(line, count / len(times))
         engine.run(now_ms)
-        situation = _future(stage, line, engine)
+        situation = _future(stage, line, engine, now_ms)
         one, leaders = _round(stage, [line, count], engine, situation, now_ms - since_ms, leaders)
         if isinstance(one.verdict, Apply):
-            engine.update(now_ms, one.verdict.knobs)
+            # Its clock begins with its first job: a change before that is made then.
+            engine.update(max(now_ms, engine.now_ms), one.verdict.knobs)
             since_ms = now_ms
         rounds.append(one)
     stage.progress(line, 1.0)
     return tuple(rounds)
 
 
-def _future(stage: Stage, line: str, engine: Engine) -> Situation:
+def _future(stage: Stage, line: str, engine: Engine, now_ms: int) -> Situation:
     plan = stage.plan
     if line == "selftune":
-        return last_hour_again(engine, stage.workload, stage.policy, stage.environment, plan.interval_ms)
+        return last_hour_again(
+            engine, now_ms, stage.workload, stage.policy, stage.environment, plan.interval_ms
+        )
     return oracle_future(
-        engine, stage.workload, stage.policy, stage.environment, plan.arrivals_ms, plan.run_on_ms
+        engine, now_ms, stage.workload, stage.policy, stage.environment, plan.arrivals_ms, plan.run_on_ms
     )
 
 

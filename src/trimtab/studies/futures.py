@@ -14,10 +14,16 @@ _SHORTEST_GUESS_MS = 60_000
 
 
 def oracle_future(
-    engine: Engine, truth: Workload, policy: str, environment: Environment, arrivals_ms: int, run_on_ms: int
+    engine: Engine,
+    now_ms: int,
+    truth: Workload,
+    policy: str,
+    environment: Environment,
+    arrivals_ms: int,
+    run_on_ms: int,
 ) -> Situation:
     """Return the true future: real run times, and the real arrivals of the next `arrivals_ms`."""
-    snapshot = engine.snapshot()
+    snapshot = _snapshot(engine, now_ms)
     last = snapshot.arrived
     while last < len(truth) and truth.facts[last].submit_ms < snapshot.now_ms + arrivals_ms:
         last += 1
@@ -35,14 +41,19 @@ def oracle_future(
 
 
 def last_hour_again(
-    engine: Engine, truth: Workload, policy: str, environment: Environment, interval_ms: int
+    engine: Engine,
+    now_ms: int,
+    truth: Workload,
+    policy: str,
+    environment: Environment,
+    interval_ms: int,
 ) -> Situation:
     """Return the SelfTune line's future: the last interval's submissions once more, scored over one interval.
 
     Only what has happened is used. A job that has completed is known to its run time; one that has not is
     taken to run on for as long as it has run so far, at least a minute.
     """
-    snapshot = engine.snapshot()
+    snapshot = _snapshot(engine, now_ms)
     active = {job.id: job for job in snapshot.jobs}
     first = snapshot.arrived
     while first > 0 and truth.facts[first - 1].submit_ms >= snapshot.now_ms - interval_ms:
@@ -58,6 +69,15 @@ def last_hour_again(
         environment,
         interval_ms,
     )
+
+
+def _snapshot(engine: Engine, now_ms: int) -> Snapshot:
+    """Return the state at an instant up to which the engine has run.
+
+    An engine's clock begins at its first arrival; before that, the state is the same and the time is told.
+    """
+    snapshot = engine.snapshot()
+    return replace(snapshot, now_ms=now_ms) if now_ms < snapshot.now_ms else snapshot
 
 
 def _guess_ms(job: JobView) -> int:

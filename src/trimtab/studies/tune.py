@@ -85,7 +85,7 @@ def tune_at(
     environment = world.environment(workload)
     engine = Engine(workload, cluster, find_policy(policy), running, environment)
     engine.run(0)
-    situation = oracle_future(engine, workload, policy, environment, plan.arrivals_ms, plan.run_on_ms)
+    situation = oracle_future(engine, 0, workload, policy, environment, plan.arrivals_ms, plan.run_on_ms)
     if not situation.workload:
         raise _nothing_there(trace, at_ms)
     objective = plan.tuning.objective

@@ -1,0 +1,234 @@
+"""The command line's contract: verbs, options, help with an example, JSON alone on stdout, 80 columns."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import Trimtab
+
+SHARED = [
+    "--window",
+    "--nodes",
+    "--gpus-per-node",
+    "--cluster",
+    "--placement",
+    "--engine",
+    "--knob",
+    "--restart-cost-s",
+    "--estimates",
+    "--thin",
+]
+SEARCH = [
+    "--objective",
+    "--arrivals-horizon",
+    "--run-on",
+    "--budget",
+    "--threshold",
+    "--dwell",
+    "--executor",
+    "--workers",
+]
+RESULTS = ["--jobs-out", "--timeline-out", "--tie-seeds"]
+EVERYWHERE = ["--format", "--seed", "--quiet", "--help"]
+
+VERBS = {
+    "demo": ["--out"],
+    "trace list": [],
+    "trace describe": ["--report"],
+    "trace convert": [],
+    "trace generate": [],
+    "trace fetch": [],
+    "policies": [],
+    "knobs": [],
+    "simulate": ["--policy", *SHARED, *RESULTS],
+    "compare": ["--policy", "--report", *SHARED, *RESULTS],
+    "tune": ["--policy", "--at", *SHARED, *SEARCH],
+    "evaluate": ["--policy", "--lines", "--interval", "--report", *SHARED, *SEARCH, *RESULTS],
+    "doctor": [],
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verb_takes_its_options_and_shows_one_example(verb: str, trimtab: Trimtab) -> None:
+    ran = trimtab(f"{verb} --help")
+    assert ran.code == 0
+    assert ran.err == ""
+    assert ran.out.count(f"Example: trimtab {verb}") == 1
+    named = {word.strip(",") for line in ran.out.splitlines() for word in line.split()[:2]}
+    assert {*VERBS[verb], *EVERYWHERE} <= named
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
+TIRESIAS = "--policy tiresias --nodes 1"
+EVALUATE = f"evaluate jobs.csv {TIRESIAS} --window 0s..90m --budget 3 --executor local"
+
+# Verbs that answer in JSON without a network, and what the object holds at least.
+OBJECTS = {
+    "trace list": {"traces"},
+    "trace describe jobs.csv": {"rows", "kept", "left_out", "warnings"},
+    "trace convert jobs.csv out.csv": {"path", "jobs"},
+    "trace generate 'philly?days=0.02' out.csv --seed 4": {"path", "jobs"},
+    "policies": {"policies"},
+    "knobs tiresias": {"policy", "knobs"},
+    f"simulate jobs.csv {TIRESIAS}": {"metrics", "digest"},
+    f"compare jobs.csv {TIRESIAS} --policy srtf": {"runs"},
+    f"tune jobs.csv {TIRESIAS} --at 20s --budget 3 --executor local": {"trials", "verdict"},
+    EVALUATE: {"lines"},
+    "doctor": {"trimtab", "python", "engine"},
+}
+
+
+@pytest.mark.parametrize("command", OBJECTS)
+def test_json_is_alone_on_stdout(command: str, folder: Path, trimtab: Trimtab) -> None:
+    ran = trimtab(f"{command} --format json")
+    assert OBJECTS[command] <= set(ran.json())
+    quiet = trimtab(f"{command} --format json --quiet")
+    assert quiet.err == ""
+    assert _timeless(quiet.json()) == _timeless(ran.json())
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        clocks = {"cpu_s", "seconds", "search_s"}
+        return {key: _timeless(item) for key, item in value.items() if key not in clocks}
+    return [_timeless(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("command", OBJECTS)
+def test_text_fits_80_columns(command: str, folder: Path, trimtab: Trimtab) -> None:
+    ran = trimtab(f"{command} --quiet")
+    assert ran.code == 0
+    assert ran.err == ""
+    long = [line for line in ran.out.splitlines() if len(line) > 80]
+    # What is to be copied is never broken; sentences that nobody copies are not worth breaking either.
+    assert all(line.startswith(("digest ", "fixed-week", "  tiresias:", "keep ", "! ")) for line in long), (
+        long
+    )
+    assert "…" not in ran.out
+
+
+def test_wide_comparisons_are_split_and_named_below(folder: Path, trimtab: Trimtab) -> None:
+    settings = " ".join(f"--policy tiresias:queue_thresholds={number}" for number in (60, 600, 6000, 60000))
+    ran = trimtab(f"compare jobs.csv --nodes 1 {settings} --policy fifo --tie-seeds 1 --quiet")
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert "A: tiresias:queue_thresholds=60\n" in ran.out
+    assert "E: fifo\n" in ran.out
+    assert ran.out.count("mean wait, s") > 1
+
+
+RUN_KEYS = {
+    "trimtab", "engine", "trace", "cluster", "policy", "knobs", "seed", "cpu_s", "events", "metrics",
+    "digest", "placement", "restart_cost_s", "estimates",
+}  # fmt: skip
+METRICS = {
+    "jobs", "finished", "rejected", "preemptions", "jct_s_mean", "jct_s_p50", "jct_s_p99", "wait_s_mean",
+    "wait_s_p50", "wait_s_p99", "queue_s_mean", "slowdown_mean", "gpu_utilisation", "makespan_s",
+    "rho_le_1_share", "slo_violation_rate",
+}  # fmt: skip
+
+
+def test_simulate_prints_the_contracts_object(folder: Path, trimtab: Trimtab) -> None:
+    found = trimtab(f"simulate jobs.csv {TIRESIAS} --format json").json()
+    assert set(found) == RUN_KEYS
+    assert set(found["metrics"]) == METRICS
+    assert set(found["trace"]) == {"source", "rows", "kept", "left_out", "sha256"}
+    assert found["metrics"]["slo_violation_rate"] is None
+    assert found["knobs"]["promote_knob"] == "inf"
+    with_ties = trimtab(f"simulate jobs.csv {TIRESIAS} --tie-seeds 2 --format json").json()
+    assert set(with_ties) == RUN_KEYS | {"spread"}
+    assert set(with_ties["spread"]["wait_s_mean"]) == {"mean", "min", "max"}
+
+
+def test_what_does_not_apply_is_null(folder: Path, trimtab: Trimtab) -> None:
+    metrics = trimtab("simulate wide.csv --policy fifo --nodes 1 --format json").json()["metrics"]
+    assert {name for name, value in metrics.items() if value is None} == METRICS - {
+        "jobs", "finished", "rejected", "preemptions",
+    }  # fmt: skip
+
+
+def test_compare_prints_one_such_object_a_run(folder: Path, trimtab: Trimtab) -> None:
+    found = trimtab(f"compare jobs.csv {TIRESIAS} --policy fifo:backfill=skip --format json").json()
+    assert set(found) == {"runs"}
+    assert [set(run) for run in found["runs"]] == [RUN_KEYS, RUN_KEYS]
+    assert found["runs"][1]["knobs"] == {"backfill": "skip"}
+    alone = trimtab("simulate jobs.csv --policy fifo --knob backfill=skip --nodes 1 --format json").json()
+    assert alone["digest"] == found["runs"][1]["digest"]
+
+
+def test_tune_prints_trials_and_a_verdict(folder: Path, trimtab: Trimtab) -> None:
+    found = trimtab(f"tune jobs.csv {TIRESIAS} --at 20s --budget 4 --executor local --format json").json()
+    assert {"trials", "stopped", "situation", "verdict"} == set(found)
+    assert all(set(trial) == {"knobs", "fate", "purpose", "cost", "gain"} for trial in found["trials"])
+    assert found["trials"][0]["purpose"] == "incumbent"
+    assert found["trials"][0]["gain"] == 1
+    assert {"action", "reason", "running", "best", "gain", "cost_running", "cost_best"} == set(
+        found["verdict"]
+    )
+
+
+def test_evaluate_prints_lines_with_hours(folder: Path, trimtab: Trimtab) -> None:
+    found = trimtab(f"{EVALUATE} --tie-seeds 1 --format json").json()
+    assert [line["line"] for line in found["lines"]] == ["fixed", "fixed-week", "selftune", "oracle"]
+    for line in found["lines"]:
+        assert {"line", "metrics", "hours", "segments", "seconds", "digest", "spread"} <= set(line)
+        assert set(line["metrics"]) == METRICS
+        assert len(line["hours"]) == (2 if line["line"] in ("selftune", "oracle") else 0)
+        assert {"wall", "cpu", "search", "search_p50", "search_p95"} <= set(line["seconds"])
+        assert all(math.isfinite(second) for second in line["seconds"].values())
+    assert found["settings"]["budget"] == 3
+
+
+def test_jobs_and_timelines_are_written_as_promised(folder: Path, trimtab: Trimtab) -> None:
+    outputs = "--jobs-out jobs-out.csv --timeline-out timeline.csv --quiet"
+    assert trimtab(f"simulate jobs.csv {TIRESIAS} {outputs}").code == 0
+    jobs = list(csv.DictReader((folder / "jobs-out.csv").open()))
+    first = ["job_id", "submit_s", "start_s", "finish_s", "gpus", "wait_s", "jct_s", "preemptions"]
+    assert list(jobs[0])[:8] == first
+    assert [job["job_id"] for job in jobs] == list("abcdef")
+    assert (jobs[0]["start_s"], jobs[0]["finish_s"], jobs[0]["jct_s"]) == ("0.000", "100.000", "100.000")
+    assert jobs[5]["start_s"] == jobs[5]["jct_s"] == ""
+    events = (folder / "timeline.csv").read_text()
+    assert events.startswith(
+        "time_s,event,job_id,gpus,nodes,detail\n0.000,submit,a,4,,\n0.000,start,a,4,0:4,\n"
+    )
+    for command, column, runs in (
+        (f"compare jobs.csv {TIRESIAS} --policy fifo", "run", ["tiresias", "fifo"]),
+        (f"{EVALUATE} --lines fixed,oracle", "line", ["fixed", "oracle"]),
+    ):
+        assert trimtab(f"{command} {outputs}").code == 0
+        jobs = list(csv.DictReader((folder / "jobs-out.csv").open()))
+        assert list(jobs[0])[:8] == first
+        assert list(dict.fromkeys(job[column] for job in jobs)) == runs
+        assert len(jobs) == 12
+        rows = list(csv.DictReader((folder / "timeline.csv").open()))
+        assert list(dict.fromkeys(row[column] for row in rows)) == runs
+
+
+def test_thinning_says_what_it_does_to_the_load(folder: Path, trimtab: Trimtab) -> None:
+    ran = trimtab(f"simulate jobs.csv {TIRESIAS} --thin 0.7 --seed 3")
+    assert ran.err.startswith("thinned: ")
+    assert "of the load)" in ran.err
+    again = trimtab(f"simulate jobs.csv {TIRESIAS} --thin 0.7 --seed 3")
+    assert again.out.splitlines()[-1] == ran.out.splitlines()[-1]
+
+
+def test_a_shared_knob_reaches_the_policies_that_have_it(folder: Path, trimtab: Trimtab) -> None:
+    command = "compare jobs.csv --nodes 1 --policy fifo --policy sjf:backfill=strict --policy srtf"
+    runs = trimtab(f"{command} --knob backfill=skip --format json").json()["runs"]
+    assert [run["knobs"].get("backfill") for run in runs] == ["skip", "strict", None]
+
+
+def test_options_of_the_window_and_the_search_meet(folder: Path, trimtab: Trimtab) -> None:
+    """`tune --window` hides what is outside: at 25 s only b, c and d of the window are there."""
+    command = f"tune jobs.csv {TIRESIAS} --at 25s --window 10s..30s --budget 1 --executor local --format json"
+    found = trimtab(command).json()["situation"]
+    assert sum(found.values()) == 3
+
+
+def test_version(trimtab: Trimtab) -> None:
+    assert trimtab("--version").out.startswith("trimtab ")

@@ -1,0 +1,53 @@
+"""Guardrails as a table: every refusal without a cluster, each with its reason."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from trimtab.control.guardrails import Apply, Guardrails, Keep, judge
+from trimtab.knobs import Knobs
+
+A, B = Knobs({"num_queues": 2}), Knobs({"num_queues": 3})
+DWELL_MS = 1_800_000
+RAILS = Guardrails(gain_min=1.1, dwell_ms=DWELL_MS)
+ANY_GAIN = Guardrails(gain_min=1.0, dwell_ms=0)
+
+# running for (ms), best, gain, rails, cost -> what is said; a change says so with "reaches".
+CASES = [
+    (DWELL_MS, B, 1.5, RAILS, 60.0, "gain 1.500 reaches 1.1"),
+    (DWELL_MS, B, 1.1, RAILS, 60.0, "gain 1.100 reaches 1.1"),
+    (DWELL_MS, B, math.nextafter(1.1, 0), RAILS, 60.0, "gain 1.100 is under 1.1"),
+    (DWELL_MS, B, 1.0, RAILS, 60.0, "gain 1.000 is under 1.1"),
+    (DWELL_MS, B, 0.2, RAILS, 60.0, "gain 0.200 is under 1.1"),
+    (DWELL_MS - 1, B, 9.0, RAILS, 60.0, "running for 1800 s, dwell is 1800 s"),
+    (0, B, 9.0, RAILS, 60.0, "running for 0 s, dwell is 1800 s"),
+    (0, B, 1.001, ANY_GAIN, 60.0, "gain 1.001 reaches 1"),
+    (0, B, 1.0, ANY_GAIN, 60.0, "gain 1.000 is under 1"),
+    (0, B, 0.999, Guardrails(gain_min=0.5, dwell_ms=0), 60.0, "gain 0.999 is under 1"),
+    (DWELL_MS, A, 1.0, RAILS, 60.0, "no setting was better than the running one"),
+    (DWELL_MS, A, 7.0, RAILS, 60.0, "no setting was better than the running one"),
+    (DWELL_MS, B, math.nan, RAILS, 60.0, "gain of nan, which is no number to act on"),
+    (DWELL_MS, B, math.inf, RAILS, 60.0, "gain of inf, which is no number to act on"),
+    (DWELL_MS, B, -math.inf, RAILS, 60.0, "gain of -inf, which is no number to act on"),
+    (DWELL_MS, B, 1.5, RAILS, 0.0, "costs nothing: there is nothing to gain"),
+    (DWELL_MS, B, 1.5, RAILS, math.inf, "gain 1.500 reaches 1.1"),
+]
+
+
+@pytest.mark.parametrize(("running_ms", "best", "gain", "rails", "cost", "says"), CASES)
+def test_judge(running_ms: int, best: Knobs, gain: float, rails: Guardrails, cost: float, says: str) -> None:
+    verdict = judge(A, running_ms, best, gain, rails, cost)
+    assert says in verdict.reason
+    assert isinstance(verdict, Apply if "reaches" in says else Keep)
+    if isinstance(verdict, Apply):
+        assert verdict.knobs == best
+
+
+def test_equal_settings_need_not_be_one_object() -> None:
+    assert isinstance(judge(A, DWELL_MS, Knobs(dict(A)), 2.0, RAILS), Keep)
+
+
+def test_a_threshold_that_is_no_number_changes_nothing() -> None:
+    assert isinstance(judge(A, DWELL_MS, B, 2.0, Guardrails(gain_min=math.inf)), Keep)

@@ -1,0 +1,77 @@
+"""No line but the oracle may know the future: all after an instant changes, nothing before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from histories import END_MS, START_MS, another_future, decisions, history, walk
+from trimtab.report.lines import Line
+from trimtab.simulate.run import World
+from trimtab.studies import evaluate as module
+from trimtab.studies.futures import oracle_future
+from trimtab.traces.trace import Trace
+
+TRACES = (1, 2, 3)
+INSTANTS = 20  # of each trace, so 60 in all, for every line
+
+
+@lru_cache
+def _history(seed: int) -> Trace:
+    return history(seed)
+
+
+def _instants(seed: int, count: int) -> list[int]:
+    """Return random instants of the window, some of them those of rounds."""
+    dice = np.random.default_rng([seed, 99])
+    found = dice.integers(START_MS, END_MS, count)
+    return [int(at) // 3_600_000 * 3_600_000 if place % 4 == 0 else int(at) for place, at in enumerate(found)]
+
+
+def _changed(seed: int, line: str, count: int, **how: Any) -> Iterator[tuple[int, Line, Line]]:
+    """Yield instant, the line as it was and the line in a world with another future."""
+    trace = _history(seed)
+    before = walk(trace, line, **how).lines[0]
+    for place, at_ms in enumerate(_instants(seed, count)):
+        other = another_future(trace, before, at_ms, np.random.default_rng([seed, place]))
+        yield at_ms, before, walk(other, line, **how).lines[0]
+
+
+@pytest.mark.parametrize("seed", TRACES)
+@pytest.mark.parametrize("line", ["fixed", "fixed-week", "selftune"])
+def test_the_future_does_not_reach_back(line: str, seed: int) -> None:
+    for at_ms, before, after in _changed(seed, line, INSTANTS):
+        assert decisions(after, at_ms) == decisions(before, at_ms), f"{line} at {at_ms} ms of history {seed}"
+
+
+@pytest.mark.parametrize("line", ["fixed", "fixed-week", "selftune"])
+def test_nor_does_it_where_the_policy_learns_run_times(line: str) -> None:
+    """Estimates come from completions alone, in the run and in every trial."""
+    learnt = World(restart_cost_s=30.0, estimates="predicted")
+    for at_ms, before, after in _changed(2, line, 6, policy="qssf", world=learnt):
+        assert decisions(after, at_ms) == decisions(before, at_ms), f"{line} at {at_ms} ms"
+
+
+def test_the_lines_have_something_to_decide() -> None:
+    """A line that never acts could not leak: the histories make selftune switch and tune the week."""
+    found = [walk(_history(seed), "fixed-week", "selftune").lines for seed in TRACES]
+    assert sum(selftune.switches for _, selftune in found) >= 5
+    assert any(week.start_knobs != selftune.start_knobs for week, selftune in found)
+
+
+def test_the_oracle_does_know() -> None:
+    assert any(decisions(a, at) != decisions(b, at) for at, a, b in _changed(1, "oracle", 6))
+
+
+def test_a_planted_leak_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """selftune is given true run times and arrivals, as the oracle is."""
+
+    def leaky(engine, now_ms, truth, policy, environment, interval_ms):  # type: ignore[no-untyped-def]
+        return oracle_future(engine, now_ms, truth, policy, environment, interval_ms, interval_ms)
+
+    monkeypatch.setattr(module, "last_hour_again", leaky)
+    assert any(decisions(a, at) != decisions(b, at) for at, a, b in _changed(1, "selftune", 12))
