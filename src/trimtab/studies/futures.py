@@ -104,7 +104,9 @@ def _situation(
             twin.estimate_ms = active_ms[place]
         jobs.append(twin)
     workload = Workload([*(job.facts for job in jobs), *coming], [*active_ms, *coming_ms])
-    moved = replace(snapshot, jobs=tuple(jobs), arrived=len(jobs))
+    places = {job.id: place for place, job in enumerate(snapshot.jobs)}
+    crossing = tuple(places[job_id] for job_id in snapshot.crossing)
+    moved = replace(snapshot, jobs=tuple(jobs), arrived=len(jobs), crossing=crossing)
     if isinstance(environment.estimator, OracleEstimator):
         # This future's own run times, by its own ids, as for the active jobs: the truth must not come along.
         environment = replace(environment, estimator=OracleEstimator(workload.duration_ms))
