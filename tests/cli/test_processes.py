@@ -49,7 +49,7 @@ def test_examples_are_short() -> None:
 def test_an_interrupted_evaluation_leaves_nothing(executor: str, tmp_path: Path) -> None:
     search = "--policy tiresias --budget 20 --lines selftune --report page.html"
     words = f"evaluate {LONG} --window 7d..8d --nodes 32 {search}"
-    _interrupt(tmp_path, f"{words} --executor {executor} --workers 2", "selftune: 10 %")
+    _interrupt(tmp_path, f"{words} --executor {executor} --workers 2", "selftune: 60 %")
 
 
 def test_an_interrupted_comparison_leaves_nothing(tmp_path: Path) -> None:

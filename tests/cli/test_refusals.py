@@ -128,6 +128,7 @@ TUNE_OPTIONS = {
     "--executor locl": "did you mean 'local'",
     "--executor processes --workers 0": "workers = 0",
     "--workers -3": "workers = -3",
+    "--executor processes --workers 100000": "at most 512",
     "--dwell soon": "90s, 30m, 1h or 2d",
     "--dwell 99999999d": "at most 1,000 years",
     "--run-on 0": "longer than nothing",

@@ -71,6 +71,7 @@ SamplerName = Annotated[str, typer.Option("--sampler", help=" | ".join(SAMPLERS)
 # Beyond these, a simulation would need more memory than a workstation has.
 NODES_MAX = 100_000
 GPUS_PER_NODE_MAX = 100_000
+WORKERS_MAX = 512
 _GPUS_PER_NODE = 8
 _SEED_MAX = 2**63 - 1
 _DURATION_MAX_MS = 1000 * 366 * 86_400_000
@@ -325,7 +326,10 @@ def make_workers(executor: str, workers: int | None) -> int:
 
     Raises:
         UnknownName: If the executor is not known.
+        ConfigError: If there are more workers than any machine serves.
     """
     if executor not in EXECUTORS:
         raise UnknownName("executor", executor, EXECUTORS)
+    if workers is not None and workers > WORKERS_MAX:
+        raise ConfigError(f"workers = {workers:,}: at most {WORKERS_MAX}; nothing was run.")
     return workers if workers is not None else os.cpu_count() or 1
