@@ -284,7 +284,7 @@ FUZZED = (
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(option=st.sampled_from(FUZZED), text=TEXTS)
 def test_any_text_is_an_answer_or_one_line(option: str, text: str, folder: Path, trimtab: Trimtab) -> None:
     quoted = shlex.quote(f"{option}={text}")

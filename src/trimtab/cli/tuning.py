@@ -224,7 +224,7 @@ def print_evaluation(found: Evaluation, spreads: Spreads = ()) -> None:
             f"{line.seconds['search'] + line.seconds.get('fixed_week_search', 0.0):.1f}",
         )
     show.out.print(table)
-    show.out.print("mean wait and mean job completion time (JCT) in s; ratio: wait to the first line's")
+    show.out.print("wait and JCT (job completion time): means in s; ratio: of wait to the first line")
     for line, spread in zip(found.lines, spreads, strict=False):
         if "wait_s_mean" in spread:
             low, high = (show.number(spread["wait_s_mean"][end], 1) for end in ("min", "max"))
