@@ -35,7 +35,7 @@ class UnknownName(ConfigError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
         near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}."
         super().__init__(f"unknown {kind} {name!r}; {hint} Nothing was run.")
 
 

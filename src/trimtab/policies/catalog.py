@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
 from functools import lru_cache
@@ -37,7 +38,8 @@ def find_policy(name: str) -> Policy:
 def _load(path: Path, class_name: str) -> Policy:
     if not path.is_file():
         raise ConfigError(f"policy file {path}: there is no such file; nothing was run.")
-    spec = importlib.util.spec_from_file_location(f"trimtab_user_policy_{path.stem}", path)
+    place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]  # files may share a stem
+    spec = importlib.util.spec_from_file_location(f"trimtab_user_policy_{path.stem}_{place}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -48,8 +50,12 @@ def _load(path: Path, class_name: str) -> Policy:
         raise ConfigError(f"policy file {path} does not load: {type(error).__name__}: {error}") from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
-        classes = [name for name, value in vars(module).items() if isinstance(value, type)]
-        raise UnknownName(f"policy in {path}", class_name, classes)
+        own = [
+            name
+            for name, value in vars(module).items()
+            if isinstance(value, type) and value.__module__ == module.__name__
+        ]
+        raise UnknownName(f"policy in {path}", class_name, own)
     policy: Policy = found()
     missing = [part for part in ("name", "space", "decide", "next_review_ms") if not hasattr(policy, part)]
     if missing:

@@ -60,8 +60,8 @@ def _imply(values: dict[str, Value]) -> dict[str, Value]:
 def _spaced(thresholds: Sequence[int], count: int) -> tuple[int, ...]:
     """Return `count` thresholds, each at least 1.1 times the one before, as near to the given as fits.
 
-    Missing ones continue with the ratio of the last two (10 where there is one); where the ceiling is
-    reached there are fewer.
+    Missing ones continue with the ratio of the last two (10 where there is one), or a smaller one that
+    stays below the ceiling; what is pushed above it is left out.
     """
     found: list[int] = []
     for threshold in thresholds[:count]:
@@ -69,9 +69,12 @@ def _spaced(thresholds: Sequence[int], count: int) -> tuple[int, ...]:
         found.append(max(threshold, lowest))
     if not found and count:
         found.append(3600)
-    while len(found) < count:
-        ratio = found[-1] / found[-2] if len(found) > 1 else 10.0
-        found.append(math.ceil(found[-1] * max(ratio, THRESHOLD_RATIO_MIN)))
+    missing = count - len(found)
+    if missing > 0:
+        fits = (THRESHOLD_MAX_GPU_S / found[-1]) ** (1 / missing)
+        ratio = min(found[-1] / found[-2] if len(found) > 1 else 10.0, fits)
+        for _ in range(missing):
+            found.append(max(int(found[-1] * ratio), math.ceil(found[-1] * THRESHOLD_RATIO_MIN)))
     return tuple(threshold for threshold in found if threshold <= THRESHOLD_MAX_GPU_S)
 
 
