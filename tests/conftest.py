@@ -10,11 +10,17 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
+from trimtab.simulate.fast import compiled_available
+
 _ROOT = Path(__file__).resolve().parents[1]
 
 # Wall time says more about the machine than about the code.
 settings.register_profile("trimtab", deadline=None)
 settings.load_profile("trimtab")
+
+# Without a core, the tests run on the reference engine on purpose, which need not be said on every stderr.
+if not compiled_available():
+    os.environ["TRIMTAB_NO_CORE"] = "1"
 
 
 def _missing(reason: str) -> NoReturn:

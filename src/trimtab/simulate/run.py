@@ -16,7 +16,8 @@ from trimtab.errors import ConfigError
 from trimtab.forecast.durations import HistoryEstimator
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
-from trimtab.simulate.engine import Engine, Environment, flat_restart
+from trimtab.simulate.engine import Environment, flat_restart
+from trimtab.simulate.engines import engine_name, make_engine
 from trimtab.simulate.metrics import Metrics, jobs_table, metrics_of
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
 from trimtab.timeline import Timeline
@@ -36,6 +37,7 @@ class World:
         estimates: Where run-time estimates come from: the truth, the jobs completed so far, nowhere.
         spread_speed: Speed of a gang that is not consolidated (relaxed placement).
         seed: Root of every random stream.
+        engine: auto, compiled or reference; the results are the same.
     """
 
     placement: Placement = "consolidated"
@@ -43,6 +45,7 @@ class World:
     estimates: str = "oracle"
     spread_speed: float = 0.5
     seed: int = 0
+    engine: str = "auto"
 
     @property
     def spread_ppm(self) -> int:
@@ -168,13 +171,21 @@ def _run(
     trace: Trace, workload: Workload, cluster: Cluster, policy: str, knobs: Knobs, world: World
 ) -> RunResult:
     before = cpu_s()
-    engine = Engine(workload, cluster, find_policy(policy), knobs, world.environment(workload), timeline=True)
+    engine = make_engine(
+        world.engine,
+        workload,
+        cluster,
+        find_policy(policy),
+        knobs,
+        world.environment(workload),
+        timeline=True,
+    )
     engine.run()
     spent = cpu_s() - before
     table = jobs_table(workload, engine.records, trace)
     assert engine.timeline is not None
     return RunResult(
-        engine="reference",
+        engine=engine_name(engine),
         provenance=trace.provenance,
         kept=len(trace),
         cluster=cluster,

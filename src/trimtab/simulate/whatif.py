@@ -21,6 +21,8 @@ from trimtab.knobs import Knobs
 from trimtab.objective import Objective, Stays, find_objective
 from trimtab.policies.catalog import find_policy
 from trimtab.simulate.engine import Engine, Environment, Snapshot
+from trimtab.simulate.engines import runs_compiled
+from trimtab.simulate.fast import FastSituation
 from trimtab.simulate.workload import Workload
 
 EXECUTORS = ("local", "processes")
@@ -90,10 +92,39 @@ class Trials(Protocol):
 
 
 class LocalTrials:
-    """One after another, here."""
+    """Here: in the compiled core on several threads where that can be, else one after another.
+
+    Args:
+        engine: auto, compiled or reference.
+        threads: How many threads the core may use.
+        otherwise: Who tries what the core cannot run.
+    """
+
+    def __init__(self, engine: str = "auto", threads: int = 1, otherwise: Trials | None = None) -> None:
+        self._engine = engine
+        self._threads = threads
+        self._otherwise = otherwise
+        self._prepared: tuple[Situation, FastSituation | None] | None = None
 
     def costs(self, situation: Situation, candidates: Sequence[Knobs], objective: Objective) -> list[float]:
+        fast = self._prepare(situation)
+        if fast is not None:
+            return [objective.cost(stays) for stays in fast.stays(candidates, self._threads)]
+        if self._otherwise is not None:
+            return self._otherwise.costs(situation, candidates, objective)
         return [objective.cost(situation.stays(knobs)) for knobs in candidates]
+
+    def _prepare(self, situation: Situation) -> FastSituation | None:
+        """Return the situation's state in the core, made once for all searches on it."""
+        if self._prepared is None or self._prepared[0] is not situation:
+            one, policy = situation, find_policy(situation.policy)
+            fast = None
+            if runs_compiled(self._engine, policy, one.workload, one.environment):
+                fast = FastSituation(
+                    one.snapshot, one.workload, one.cluster, policy, one.environment, one.until_ms
+                )
+            self._prepared = situation, fast
+        return self._prepared[1]
 
 
 class ProcessTrials:
@@ -107,7 +138,7 @@ class ProcessTrials:
 
     def costs(self, situation: Situation, candidates: Sequence[Knobs], objective: Objective) -> list[float]:
         if len(candidates) < 2:
-            return LocalTrials().costs(situation, candidates, objective)
+            return LocalTrials("reference").costs(situation, candidates, objective)
         path = self._hand_over(situation)
         return list(self._parallel(delayed(_cost)(path, knobs, objective.name) for knobs in candidates))
 
@@ -123,8 +154,10 @@ class ProcessTrials:
 
 
 @contextmanager
-def open_trials(executor: str, workers: int) -> Iterator[Trials]:
+def open_trials(executor: str, workers: int, engine: str = "auto") -> Iterator[Trials]:
     """Give trials on an executor: `local`, or `processes` with a number of workers.
+
+    The compiled core needs no processes: it tries as many settings at once on threads.
 
     Raises:
         ConfigError: If the number of workers is below 1.
@@ -132,10 +165,10 @@ def open_trials(executor: str, workers: int) -> Iterator[Trials]:
     if workers < 1:
         raise ConfigError(f"workers = {workers}: it must be at least 1; nothing was run.")
     if executor == "local" or workers == 1:
-        yield LocalTrials()
+        yield LocalTrials(engine)
         return
     with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
-        yield ProcessTrials(workers, Path(folder))
+        yield LocalTrials(engine, workers, ProcessTrials(workers, Path(folder)))
 
 
 @lru_cache(maxsize=1)

@@ -23,7 +23,8 @@ from trimtab.policies.catalog import find_policy
 from trimtab.report.lines import Evaluation, Line
 from trimtab.search.spaces import search_space
 from trimtab.search.tuner import Search, Tuning, search
-from trimtab.simulate.engine import Engine, Environment
+from trimtab.simulate.engine import Environment
+from trimtab.simulate.engines import Simulation, make_engine
 from trimtab.simulate.metrics import jobs_table, metrics_of
 from trimtab.simulate.run import World
 from trimtab.simulate.whatif import Situation, Trials
@@ -231,8 +232,14 @@ def _run_line(stage: Stage, line: str, week: tuple[Knobs, str, float] | None) ->
     if line in ("fixed-week", "oracle") and week is not None:
         start, note, tuned_s = week
         notes, seconds = (note,), {"fixed_week_search": tuned_s}
-    engine = Engine(
-        stage.workload, stage.cluster, find_policy(stage.policy), start, stage.environment, timeline=True
+    engine = make_engine(
+        stage.world.engine,
+        stage.workload,
+        stage.cluster,
+        find_policy(stage.policy),
+        start,
+        stage.environment,
+        timeline=True,
     )
     rounds = _walk(stage, line, engine) if line in ("selftune", "oracle") else ()
     engine.run()
@@ -260,7 +267,7 @@ def _run_line(stage: Stage, line: str, week: tuple[Knobs, str, float] | None) ->
     )
 
 
-def _walk(stage: Stage, line: str, engine: Engine) -> tuple[Round, ...]:
+def _walk(stage: Stage, line: str, engine: Simulation) -> tuple[Round, ...]:
     """Run the window hour by hour, searching at the start of each hour; the last setting stays."""
     rounds: list[Round] = []
     leaders: list[Knobs] = []
@@ -280,7 +287,7 @@ def _walk(stage: Stage, line: str, engine: Engine) -> tuple[Round, ...]:
     return tuple(rounds)
 
 
-def _future(stage: Stage, line: str, engine: Engine, now_ms: int) -> Situation:
+def _future(stage: Stage, line: str, engine: Simulation, now_ms: int) -> Situation:
     plan = stage.plan
     if line == "selftune":
         return last_hour_again(
@@ -294,7 +301,7 @@ def _future(stage: Stage, line: str, engine: Engine, now_ms: int) -> Situation:
 def _round(
     stage: Stage,
     name: list[object],
-    engine: Engine,
+    engine: Simulation,
     situation: Situation,
     running_for_ms: int,
     leaders: list[Knobs],

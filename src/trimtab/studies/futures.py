@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trimtab.job import FULL_SPEED_PPM, JobFacts, JobView
-from trimtab.simulate.engine import Engine, Environment, Snapshot
+from trimtab.simulate.engine import Environment, Snapshot
+from trimtab.simulate.engines import Simulation
 from trimtab.simulate.whatif import Situation
 from trimtab.simulate.workload import OracleEstimator, Workload
 
@@ -14,7 +15,7 @@ _SHORTEST_GUESS_MS = 60_000
 
 
 def oracle_future(
-    engine: Engine,
+    engine: Simulation,
     now_ms: int,
     truth: Workload,
     policy: str,
@@ -41,7 +42,7 @@ def oracle_future(
 
 
 def last_hour_again(
-    engine: Engine,
+    engine: Simulation,
     now_ms: int,
     truth: Workload,
     policy: str,
@@ -71,7 +72,7 @@ def last_hour_again(
     )
 
 
-def _snapshot(engine: Engine, now_ms: int) -> Snapshot:
+def _snapshot(engine: Simulation, now_ms: int) -> Snapshot:
     """Return the state at an instant up to which the engine has run.
 
     An engine's clock begins at its first arrival; before that, the state is the same and the time is told.
@@ -86,7 +87,7 @@ def _guess_ms(job: JobView) -> int:
 
 
 def _situation(
-    engine: Engine,
+    engine: Simulation,
     snapshot: Snapshot,
     active_ms: Sequence[int],
     coming: Sequence[JobFacts],

@@ -14,7 +14,7 @@ from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 from trimtab.search.spaces import search_space
 from trimtab.search.tuner import Search, search
-from trimtab.simulate.engine import Engine
+from trimtab.simulate.engines import make_engine
 from trimtab.simulate.run import World
 from trimtab.simulate.whatif import Trials
 from trimtab.simulate.workload import Workload
@@ -83,7 +83,7 @@ def tune_at(
     jobs = replace(trace.select(keep), zero_ms=at_ms)
     workload = Workload.of(jobs, world.spread_ppm)
     environment = world.environment(workload)
-    engine = Engine(workload, cluster, find_policy(policy), running, environment)
+    engine = make_engine(world.engine, workload, cluster, find_policy(policy), running, environment)
     engine.run(0)
     situation = oracle_future(engine, 0, workload, policy, environment, plan.arrivals_ms, plan.run_on_ms)
     if not situation.workload:

@@ -1,0 +1,352 @@
+// What Python sees of the core: module `trimtab._core`, used by `simulate/fast.py` alone.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "engine.hpp"
+#include "situation.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace trimtab {
+namespace {
+
+template <typename T>
+using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename T>
+std::vector<T> copied(const Column<T>& column) {
+    return {column.data(), column.data() + column.shape(0)};
+}
+
+// A NumPy array with a copy of what a vector holds from a place on.
+template <typename T>
+auto array(const std::vector<T>& values, std::size_t from = 0) {
+    const std::size_t count = values.size() - std::min(from, values.size());
+    T* const data = new T[count];
+    std::copy(values.end() - static_cast<std::ptrdiff_t>(count), values.end(), data);
+    nb::capsule owner(data, [](void* held) noexcept { delete[] static_cast<T*>(held); });
+    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {count}, owner);
+}
+
+nb::object optional(std::int64_t value) { return value == NONE ? nb::none() : nb::cast(value); }
+
+std::int64_t number(const nb::handle& value) {
+    return value.is_none() ? std::int64_t{NONE} : nb::cast<std::int64_t>(value);
+}
+
+// An estimator written in Python; every call takes the GIL.
+class PythonEstimator final : public Estimator {
+public:
+    PythonEstimator(nb::object estimator, nb::object facts)
+        : estimator_(std::move(estimator)), facts_(std::move(facts)) {}
+    PythonEstimator(const PythonEstimator&) = delete;
+    PythonEstimator& operator=(const PythonEstimator&) = delete;
+    ~PythonEstimator() override {
+        nb::gil_scoped_acquire gil;
+        estimator_.reset();
+        facts_.reset();
+    }
+    void observe(JobId job, Ms duration_ms, Ms now_ms) override {
+        nb::gil_scoped_acquire gil;
+        estimator_.attr("observe")(facts_[job], duration_ms, now_ms);
+    }
+    bool retrain(Ms now_ms, Ms period_ms) override {
+        nb::gil_scoped_acquire gil;
+        return nb::cast<bool>(estimator_.attr("retrain")(now_ms, period_ms));
+    }
+    Ms estimate_ms(JobId job, Ms now_ms, double history_weight) override {
+        nb::gil_scoped_acquire gil;
+        return nb::cast<Ms>(estimator_.attr("estimate_ms")(job, facts_[job], now_ms, history_weight));
+    }
+    std::shared_ptr<Estimator> fork() override {
+        nb::gil_scoped_acquire gil;
+        return std::make_shared<PythonEstimator>(estimator_.attr("fork")(), facts_);
+    }
+
+private:
+    nb::object estimator_;
+    nb::object facts_;
+};
+
+struct SharedEstimator {
+    std::shared_ptr<Estimator> held;
+};
+
+// A job as a tuple, in the order of `simulate/fast.py`.
+nb::tuple to_tuple(const Job& job, const Grades& grades) {
+    nb::list nodes;
+    for (const Share share : job.nodes) nodes.append(nb::make_tuple(share.node, share.gpus));
+    return nb::make_tuple(job.id, job.home, job.state == State::running, optional(job.estimate_ms), job.level,
+                          nb::tuple(nb::cast(grades)), job.place, job.since_ms, job.held_ms, job.graded_ms, job.done,
+                          job.speed_ppm, job.overhead_ms, optional(job.first_ms), optional(job.started_ms),
+                          job.stopped_ms, optional(job.first_start_ms), job.preemptions, job.promotions,
+                          nb::tuple(nodes), job.shielded, job.stamp);
+}
+
+Job from_tuple(const nb::tuple& values, std::int32_t gpus, SavedState& saved) {
+    Job job;
+    std::size_t next = 0;
+    const auto take = [&] { return number(values[next++]); };
+    job.id = static_cast<JobId>(take());
+    job.home = static_cast<std::int32_t>(take());
+    job.state = nb::cast<bool>(values[next++]) ? State::running : State::pending;
+    job.estimate_ms = take();
+    job.level = static_cast<std::int32_t>(take());
+    job.grades = static_cast<std::int32_t>(saved.grades.size());
+    saved.grades.push_back(nb::cast<Grades>(values[next++]));
+    if (saved.grades.size() > 1 && saved.grades.back() == saved.grades[saved.grades.size() - 2]) {
+        saved.grades.pop_back();
+        --job.grades;
+    }
+    job.place = take();
+    job.since_ms = take();
+    job.held_ms = take();
+    job.graded_ms = take();
+    job.done = take();
+    job.speed_ppm = take();
+    job.overhead_ms = take();
+    job.first_ms = take();
+    job.started_ms = take();
+    job.stopped_ms = take();
+    job.first_start_ms = take();
+    job.preemptions = static_cast<std::int32_t>(take());
+    job.promotions = static_cast<std::int32_t>(take());
+    for (const nb::handle share : nb::cast<nb::tuple>(values[next++])) {
+        const auto [node, count] = nb::cast<std::pair<std::int32_t, std::int32_t>>(share);
+        job.nodes.add({node, count});
+    }
+    job.shielded = nb::cast<bool>(values[next++]);
+    job.stamp = static_cast<std::uint32_t>(take());
+    job.gpus = gpus;
+    return job;
+}
+
+nb::dict save(Engine& engine) {
+    const SavedState saved = engine.save();
+    nb::list jobs;
+    for (const Job& job : saved.jobs) jobs.append(to_tuple(job, engine.grades_of(job)));
+    nb::list dirty;
+    for (const bool is_dirty : saved.dirty) dirty.append(is_dirty);
+    nb::dict found;
+    found["now_ms"] = saved.now_ms;
+    found["jobs"] = jobs;
+    found["arrived"] = saved.arrived;
+    found["places"] = nb::make_tuple(saved.places[0], saved.places[1], saved.places[2]);
+    found["tick_anchor_ms"] = saved.tick_anchor_ms;
+    found["dirty"] = nb::tuple(dirty);
+    found["completed_gpu_ms"] = nb::tuple(nb::cast(saved.completed_gpu_ms));
+    found["sampled"] = nb::make_tuple(saved.sampled, saved.sampled_ms);
+    found["crossing"] = nb::tuple(nb::cast(saved.crossing));
+    return found;
+}
+
+void restore(Engine& engine, const nb::dict& state) {
+    SavedState saved;
+    saved.now_ms = nb::cast<Ms>(state["now_ms"]);
+    for (const nb::handle job : nb::cast<nb::list>(state["jobs"])) {
+        const nb::tuple values = nb::cast<nb::tuple>(job);
+        const auto id = nb::cast<std::size_t>(values[0]);
+        saved.jobs.push_back(from_tuple(values, engine.workload().gpus.at(id), saved));
+    }
+    saved.arrived = nb::cast<std::int32_t>(state["arrived"]);
+    const auto places = nb::cast<std::vector<std::int64_t>>(state["places"]);
+    saved.places = {places.at(0), places.at(1), places.at(2)};
+    saved.tick_anchor_ms = nb::cast<Ms>(state["tick_anchor_ms"]);
+    for (const nb::handle dirty : nb::cast<nb::tuple>(state["dirty"])) saved.dirty.push_back(nb::cast<bool>(dirty));
+    saved.completed_gpu_ms = nb::cast<std::vector<GpuMs>>(state["completed_gpu_ms"]);
+    const auto sampled = nb::cast<std::pair<std::int64_t, Ms>>(state["sampled"]);
+    saved.sampled = sampled.first;
+    saved.sampled_ms = sampled.second;
+    saved.crossing = nb::cast<std::vector<JobId>>(state["crossing"]);
+    engine.restore(saved);
+}
+
+// The timeline's columns: what was written from an event on, and from a share on.
+nb::tuple log_since(const Engine& engine, std::size_t event, std::size_t share) {
+    const Log& log = engine.log();
+    return nb::make_tuple(array(log.time_ms, event), array(log.kind, event), array(log.job, event),
+                          array(log.detail, event), array(log.node, share), array(log.gpus, share));
+}
+
+// (id, first start, finish, held, preemptions, rejected) of the jobs that closed since; None where not.
+nb::list closed_since(const Engine& engine, std::size_t from) {
+    nb::list found;
+    for (std::size_t place = from; place < engine.closed().size(); ++place) {
+        const Job& job = engine.job(engine.closed()[place]);
+        found.append(nb::make_tuple(job.id, optional(job.first_start_ms), optional(job.finish_ms), job.held_ms,
+                                    job.preemptions, job.state == State::rejected));
+    }
+    return found;
+}
+
+std::shared_ptr<Workload> make_workload(const Column<Ms>& submit_ms, const Column<Ms>& duration_ms,
+                                        const Column<std::int64_t>& spread_ppm,
+                                        const Column<std::int64_t>& skew_ppm,
+                                        const Column<std::int32_t>& gpus, const Column<std::int32_t>& home) {
+    auto workload = std::make_shared<Workload>();
+    workload->submit_ms = copied(submit_ms);
+    workload->duration_ms = copied(duration_ms);
+    workload->spread_ppm = copied(spread_ppm);
+    workload->skew_ppm = copied(skew_ppm);
+    workload->gpus = copied(gpus);
+    workload->home = copied(home);
+    workload->number_widths();
+    return workload;
+}
+
+Engine make_engine(std::shared_ptr<Workload> workload,
+                   const std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t>>& vcs,
+                   const std::string& policy, const Plan& plan, const std::string& placement,
+                   std::vector<Ms> restart_ms, Ms cold_start_ms, bool has_estimates,
+                   const SharedEstimator* estimator, std::vector<GpuMs> completed_gpu_ms, bool timeline) {
+    std::vector<VirtualCluster> clusters;
+    for (const auto& [nodes, gpus_per_node, first_node] : vcs) clusters.push_back({nodes, gpus_per_node, first_node});
+    Environment environment;
+    environment.counted = placement == "count";
+    environment.relaxed = placement == "relaxed";
+    environment.restart_ms = std::move(restart_ms);
+    environment.cold_start_ms = cold_start_ms;
+    environment.has_estimates = has_estimates;
+    if (estimator != nullptr) environment.estimator = estimator->held;
+    environment.completed_gpu_ms = std::move(completed_gpu_ms);
+    return Engine(std::move(workload), clusters, policy, plan, std::move(environment), timeline);
+}
+
+nb::list stays(const Situation& situation, const std::vector<Plan>& plans, std::int32_t threads) {
+    std::vector<Stays> computed;
+    {
+        nb::gil_scoped_release free;
+        computed = situation.stays(plans, threads);
+    }
+    nb::list found;
+    for (const Stays& one : computed) {
+        found.append(nb::make_tuple(array(one.age_ms), array(one.idle_ms), one.stuck, one.first_stuck));
+    }
+    return found;
+}
+
+void raise_as(const char* name, const char* message) {
+    const nb::object type = nb::module_::import_("trimtab.errors").attr(name);
+    PyErr_SetString(type.ptr(), message);
+}
+
+void translate(const std::exception_ptr& thrown, void*) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const InvariantError& error) {
+        raise_as("InvariantError", error.what());
+    } catch (const ConfigError& error) {
+        raise_as("ConfigError", error.what());
+    }
+}
+
+}  // namespace
+}  // namespace trimtab
+
+NB_MODULE(_core, module) {
+    using namespace trimtab;
+    nb::register_exception_translator(translate);
+
+    nb::class_<Workload>(module, "Workload")
+        .def_prop_ro("widths", [](const Workload& workload) {
+            std::vector<std::int32_t> widths(static_cast<std::size_t>(workload.width_classes), 1);
+            for (std::size_t job = 0; job < workload.gpus.size(); ++job) {
+                widths[static_cast<std::size_t>(workload.width_class[job])] = workload.gpus[job];
+            }
+            return widths;
+        });
+    module.def("workload", &make_workload, "submit_ms"_a, "duration_ms"_a, "spread_ppm"_a, "skew_ppm"_a, "gpus"_a,
+               "home"_a);
+
+    nb::enum_<Rank>(module, "Rank")
+        .value("place", Rank::place)
+        .value("arrival", Rank::arrival)
+        .value("estimate", Rank::estimate)
+        .value("estimated_service", Rank::estimated_service)
+        .value("remaining", Rank::remaining)
+        .value("remaining_service", Rank::remaining_service)
+        .value("seniority", Rank::seniority)
+        .value("gittins", Rank::gittins);
+    nb::enum_<Regrade>(module, "Regrade")
+        .value("immediate", Regrade::immediate)
+        .value("lazy", Regrade::lazy)
+        .value("new_only", Regrade::new_only);
+    nb::enum_<Starve>(module, "Starve")
+        .value("never", Starve::never)
+        .value("ratio", Starve::ratio)
+        .value("absolute", Starve::absolute);
+
+    nb::class_<Plan>(module, "Plan")
+        .def(nb::init<>())
+        .def_rw("knobs", &Plan::knobs)
+        .def_rw("text", &Plan::text)
+        .def_rw("preemptive", &Plan::preemptive)
+        .def_rw("strict", &Plan::strict)
+        .def_rw("grades", &Plan::grades)
+        .def_rw("regrade", &Plan::regrade)
+        .def_rw("rank", &Plan::rank)
+        .def_rw("counts_overhead", &Plan::counts_overhead)
+        .def_rw("starve", &Plan::starve)
+        .def_rw("starve_ppm", &Plan::starve_ppm)
+        .def_rw("starve_ms", &Plan::starve_ms)
+        .def_rw("may_consolidate", &Plan::may_consolidate)
+        .def_rw("pack_limit_ppm", &Plan::pack_limit_ppm)
+        .def_rw("min_run_ms", &Plan::min_run_ms)
+        .def_rw("quantum_ms", &Plan::quantum_ms)
+        .def_rw("needs_estimates", &Plan::needs_estimates)
+        .def_rw("history_weight", &Plan::history_weight)
+        .def_rw("retrain_ms", &Plan::retrain_ms)
+        .def_rw("rescore", &Plan::rescore)
+        .def_rw("refresh_ms", &Plan::refresh_ms);
+
+    nb::class_<SharedEstimator>(module, "Estimator");
+    module.def("oracle", [](const Column<Ms>& told_ms) {
+        return SharedEstimator{std::make_shared<OracleEstimator>(copied(told_ms))};
+    });
+    module.def("learner", [](nb::object estimator, nb::object facts) {
+        return SharedEstimator{std::make_shared<PythonEstimator>(std::move(estimator), std::move(facts))};
+    });
+
+    nb::class_<Engine>(module, "Engine")
+        .def_prop_ro("now_ms", &Engine::now_ms)
+        .def_prop_ro("events", &Engine::events)
+        .def_prop_ro("held_gpu_ms", &Engine::held_gpu_ms)
+        .def_prop_ro("held_before_gpu_ms", &Engine::held_before_gpu_ms)
+        .def_prop_ro("knobs", &Engine::knobs)
+        .def_prop_ro("active_count", &Engine::active_count)
+        .def_prop_ro("first_active", &Engine::first_active)
+        .def("run", [](Engine& engine, nb::object until_ms) {
+            const Ms limit_ms = number(until_ms);
+            nb::gil_scoped_release free;
+            engine.run(limit_ms);
+        }, "until_ms"_a.none())
+        .def("update", &Engine::update, "time_ms"_a, "plan"_a)
+        .def("save", &save)
+        .def("restore", &restore, "state"_a)
+        .def("active", [](const Engine& engine, JobId id) -> nb::object {
+            if (id < 0 || id >= engine.workload().size() || !engine.job(id).active()) return nb::none();
+            return to_tuple(engine.job(id), engine.grades_of(engine.job(id)));
+        }, "job_id"_a)
+        .def("log_since", &log_since, "event"_a, "share"_a)
+        .def("closed_since", &closed_since, "place"_a)
+        .def("check_indexes", &Engine::check_indexes);
+    module.def("engine", &make_engine, "workload"_a, "vcs"_a, "policy"_a, "plan"_a, "placement"_a, "restart_ms"_a,
+               "cold_start_ms"_a, "has_estimates"_a, "estimator"_a.none(), "completed_gpu_ms"_a, "timeline"_a);
+
+    nb::class_<Situation>(module, "Situation")
+        .def("__init__", [](Situation* made, const Engine& start, nb::object until_ms) {
+            new (made) Situation(start.fork(), number(until_ms));
+        }, "start"_a, "until_ms"_a.none())
+        .def("stays", &stays, "plans"_a, "threads"_a);
+}

@@ -1,0 +1,643 @@
+#include "engine.hpp"
+
+#include <algorithm>
+
+namespace trimtab {
+
+namespace {
+
+// Places of running jobs lie far below those of pending ones: they come first in their queue.
+constexpr std::int64_t FIRST_RUNNING_PLACE = -(std::int64_t{1} << 60);
+
+// Whether a gang is on more nodes than it needs.
+bool is_spread(const Nodes& nodes, std::int32_t gpus, std::int32_t gpus_per_node) {
+    return nodes.size() > ceil_div(gpus, gpus_per_node);
+}
+
+}  // namespace
+
+Engine::Engine(std::shared_ptr<const Workload> workload, const std::vector<VirtualCluster>& vcs,
+               std::string policy, Plan plan, Environment environment, bool timeline)
+    : workload_(std::move(workload)),
+      policy_(std::move(policy)),
+      environment_(std::move(environment)),
+      estimator_(environment_.estimator),
+      jobs_(static_cast<std::size_t>(workload_->size())),
+      completed_(environment_.completed_gpu_ms),
+      running_place_(FIRST_RUNNING_PLACE),
+      tail_place_(0),
+      front_place_(-1) {
+    log_.kept = timeline;
+    now_ms_ = workload_->size() == 0 ? 0 : workload_->submit_ms.front();
+    sampled_ = static_cast<std::int64_t>(completed_.size());
+    sampled_ms_ = now_ms_;
+    for (const VirtualCluster& vc : vcs) parts_.emplace_back(vc, environment_.counted, workload_->width_classes);
+    adopt(std::move(plan));
+    rebuild();
+}
+
+Engine Engine::fork() const {
+    Engine twin = *this;
+    if (estimator_) twin.estimator_ = estimator_->fork();
+    return twin;
+}
+
+// ---- running ---------------------------------------------------------------------------------------
+
+void Engine::run(Ms until_ms) {
+    for (Ms now_ms = next_ms(); now_ms != NONE && (until_ms == NONE || now_ms < until_ms); now_ms = next_ms()) {
+        instant(now_ms);
+    }
+    if (until_ms != NONE) {
+        clock(std::max(until_ms, now_ms_));
+    } else {
+        check_end();
+    }
+}
+
+void Engine::update(Ms time_ms, Plan plan) {
+    const auto later = [](Ms time, const std::pair<Ms, Plan>& update) { return time < update.first; };
+    updates_.emplace(std::upper_bound(updates_.begin(), updates_.end(), time_ms, later), time_ms, std::move(plan));
+}
+
+bool Engine::stale(const Timer& timer) const {
+    if (timer.kind >= REVIEW) return false;
+    const Job& its = job(timer.job);
+    return !its.active() || its.stamp != timer.stamp;
+}
+
+void Engine::push(Ms time_ms, Kind kind, JobId job, std::uint32_t stamp) {
+    heap_.push_back({time_ms, kind, job, stamp});
+    std::push_heap(heap_.begin(), heap_.end());
+}
+
+Engine::Timer Engine::pop() {
+    std::pop_heap(heap_.begin(), heap_.end());
+    const Timer timer = heap_.back();
+    heap_.pop_back();
+    return timer;
+}
+
+// Whether jobs or knobs are still to come from outside.
+bool Engine::more_comes() const { return arrived_ < workload_->size() || !updates_.empty(); }
+
+// The next instant at which something happens, or NONE.
+Ms Engine::next_ms() {
+    if (active_ == 0 && !more_comes()) return NONE;
+    while (!heap_.empty() && stale(heap_.front())) pop();
+    Ms next = NEVER_MS;
+    if (!heap_.empty()) next = heap_.front().time_ms;
+    if (arrived_ < workload_->size()) {
+        next = std::min(next, workload_->submit_ms[static_cast<std::size_t>(arrived_)]);
+    }
+    if (!updates_.empty()) next = std::min(next, updates_.front().first);
+    if (plan_.refresh_ms != 0 && active_ > 0) {
+        next = std::min(next, sampled_ms_ - floor_mod(sampled_ms_, plan_.refresh_ms) + plan_.refresh_ms);
+    }
+    return next == NEVER_MS ? std::int64_t{NONE} : std::max(next, now_ms_);
+}
+
+void Engine::instant(Ms now_ms) {
+    clock(now_ms);
+    while (!heap_.empty() && heap_.front().time_ms <= now_ms) {
+        const Timer timer = pop();
+        if (timer.kind >= REVIEW || stale(timer)) continue;  // a tick only brings the instant
+        ++events_;
+        Job& job = at(timer.job);
+        switch (timer.kind) {
+            case FINISH: finish(job); break;
+            case CHANGE: change_level(job); break;
+            case PROMOTE: promote(job); break;
+            default: unshield(job); break;
+        }
+    }
+    while (!updates_.empty() && updates_.front().first <= now_ms) {
+        Plan plan = std::move(updates_.front().second);
+        updates_.erase(updates_.begin());
+        change_knobs(std::move(plan));
+    }
+    while (arrived_ < workload_->size() && workload_->submit_ms[static_cast<std::size_t>(arrived_)] <= now_ms) {
+        arrive(arrived_);
+    }
+    if (plan_.refresh_ms != 0) refresh_sample();
+    for (Partition& part : parts_) {
+        if (part.dirty && on_tick()) pass(part);
+    }
+}
+
+void Engine::clock(Ms now_ms) {
+    held_gpu_ms_ += used_gpus_ * (now_ms - now_ms_);
+    now_ms_ = now_ms;
+}
+
+// ---- events ----------------------------------------------------------------------------------------
+
+void Engine::arrive(JobId id) {
+    ++arrived_;
+    ++events_;
+    const auto place = static_cast<std::size_t>(id);
+    Job& job = jobs_[place];
+    job.id = id;
+    job.gpus = workload_->gpus[place];
+    job.home = workload_->home[place];
+    note(EventKind::submit, id);
+    if (job.home < 0 || job.gpus > home_of(job).vc.gpus()) {
+        job.state = State::rejected;
+        closed_.push_back(id);
+        note(EventKind::reject, id);
+        return;
+    }
+    if (estimator_) job.estimate_ms = ask_estimate_ms(id);
+    job.state = State::pending;
+    job.since_ms = job.stopped_ms = now_ms_;
+    job.overhead_ms = environment_.cold_start_ms;
+    job.grades = plan_grades_;
+    job.level = graded_level(job, grades_of(job));
+    job.place = ++tail_place_;
+    link(job);
+    enqueue(job);
+}
+
+// Estimate a job that arrives; before, let the estimator retrain and queued jobs be estimated anew.
+Ms Engine::ask_estimate_ms(JobId id) {
+    if (estimator_->retrain(now_ms_, plan_.retrain_ms) && plan_.rescore) {
+        for (JobId other = first_; other >= 0; other = at(other).after) {
+            Job& job = at(other);
+            if (job.state == State::pending && job.first_start_ms == NONE) {
+                job.estimate_ms = estimator_->estimate_ms(other, now_ms_, plan_.history_weight);
+            }
+        }
+        rebuild();
+    }
+    return estimator_->estimate_ms(id, now_ms_, plan_.history_weight);
+}
+
+void Engine::finish(Job& job) {
+    job.settle(now_ms_);
+    const Ms duration_ms = workload_->duration_ms[static_cast<std::size_t>(job.id)];
+    const Work work = duration_ms * FULL_SPEED_PPM;
+    if (job.done < work || job.done - work >= std::max(job.speed_ppm, FULL_SPEED_PPM) || job.overhead_ms != 0) {
+        throw InvariantError("job " + std::to_string(job.id) + " ends with work " + std::to_string(job.done) +
+                             " of " + std::to_string(work) + " done");
+    }
+    job.done = work;
+    release(job);
+    job.state = State::finished;
+    ++job.stamp;
+    unlink(job);
+    job.finish_ms = now_ms_;
+    job.nodes.clear();
+    closed_.push_back(job.id);
+    held_by_finished_gpu_ms_ += job.held_ms * job.gpus;
+    completed_.push_back(job.gpus * duration_ms);
+    if (estimator_) estimator_->observe(job.id, duration_ms, now_ms_);
+    note(EventKind::finish, job.id);
+}
+
+void Engine::change_level(Job& job) {
+    job.settle(now_ms_);
+    const std::int32_t level = graded_level(job, grades_of(job));
+    if (level != job.level) {
+        note(level > job.level ? EventKind::demote : EventKind::promote, job.id);
+        if (plan_.preemptive && !job.shielded) {
+            const bool sinks = level > job.level;
+            const auto [top, bottom] = std::minmax(job.level, level);
+            home_of(job).index.add(top, bottom, job.nodes, sinks ? 1 : -1);
+        }
+        move(job, level);
+    }
+    home_of(job).dirty = true;
+    schedule(job);
+}
+
+void Engine::promote(Job& job) {
+    lift(job);
+    enqueue(job);
+}
+
+void Engine::unshield(Job& job) {
+    Partition& part = home_of(job);
+    job.shielded = false;
+    part.index.add(0, job.level, job.nodes, 1);
+    part.dirty = true;
+    job.settle(now_ms_);
+    schedule(job);
+}
+
+// ---- knobs -----------------------------------------------------------------------------------------
+
+void Engine::adopt(Plan plan) {
+    plan_ = std::move(plan);
+    plan_grades_ = number_of(plan_.grades);
+    take_sample();
+    if (plan_.needs_estimates && !environment_.has_estimates) {
+        throw ConfigError("policy " + policy_ + " orders by estimates, and there are none; nothing was run.");
+    }
+}
+
+void Engine::take_sample() {
+    if (!plan_.is_gittins()) return;
+    plan_.gittins = std::make_shared<const GittinsIndex>(
+        std::vector<GpuMs>(completed_.begin(), completed_.begin() + sampled_));
+}
+
+std::int32_t Engine::number_of(const Grades& grades) {
+    const auto known = std::find(grades_.begin(), grades_.end(), grades);
+    if (known != grades_.end()) return static_cast<std::int32_t>(known - grades_.begin());
+    grades_.push_back(grades);
+    return static_cast<std::int32_t>(grades_.size()) - 1;
+}
+
+void Engine::change_knobs(Plan plan) {
+    if (plan.knobs == plan_.knobs) return;
+    ++events_;
+    const Ms quantum_before_ms = plan_.quantum_ms;
+    adopt(std::move(plan));
+    note(EventKind::knobs, -1, plan_.knobs);
+    move_anchor(quantum_before_ms);
+    for (JobId id = first_; id >= 0; id = at(id).after) regrade(at(id));
+    rebuild();
+}
+
+// Bring a job that is already there under the new plan.
+void Engine::regrade(Job& job) {
+    job.settle(now_ms_);
+    const bool graded_anew = plan_.regrade == Regrade::immediate && job.grades != plan_grades_;
+    if (plan_.regrade != Regrade::new_only) job.grades = plan_grades_;
+    std::int32_t level = std::min(job.level, static_cast<std::int32_t>(grades_of(job).size()));
+    if (graded_anew) {
+        const std::int32_t level_before = std::exchange(job.level, 0);
+        level = graded_level(job, grades_of(job));
+        job.level = level_before;
+    }
+    if (level != job.level) move(job, level);
+    const Ms safe_ms = job.started_ms == NONE ? -1 : job.started_ms + plan_.min_run_ms;
+    job.shielded = job.state == State::running && safe_ms > now_ms_;
+    const Ms due_ms = starved_ms(job);
+    if (due_ms != NONE && due_ms <= now_ms_) lift(job);
+}
+
+// Let a new quantum count on from the last tick: next tick = max(now, last tick + new).
+void Engine::move_anchor(Ms before_ms) {
+    const Ms quantum_ms = plan_.quantum_ms;
+    if (quantum_ms == 0 || before_ms == 0 || quantum_ms == before_ms) return;
+    const Ms last_ms = now_ms_ - floor_mod(now_ms_ - tick_anchor_ms_, before_ms);
+    tick_anchor_ms_ = std::max(now_ms_, last_ms + quantum_ms);
+}
+
+// Build every queue and index from the jobs' own state; nothing derived outlives a change.
+void Engine::rebuild() {
+    heap_.clear();
+    tick_ms_ = NONE;
+    std::size_t grades = 0;
+    for (JobId id = first_; id >= 0; id = at(id).after) grades = std::max(grades, grades_of(at(id)).size());
+    const std::int32_t levels =
+        plan_.preemptive ? std::max(plan_.levels(), static_cast<std::int32_t>(grades) + 1) : 1;
+    for (Partition& part : parts_) {
+        part.rebuild(jobs_, levels, plan_.preemptive);
+        part.dirty = true;
+    }
+    for (JobId id = first_; id >= 0; id = at(id).after) {
+        Job& job = at(id);
+        if (job.state == State::pending) {
+            enqueue(job);
+        } else {
+            job.settle(now_ms_);
+            schedule(job);
+        }
+    }
+}
+
+// Take the services of the jobs completed so far into the plan, once a refresh period.
+void Engine::refresh_sample() {
+    if (floor_div(now_ms_, plan_.refresh_ms) <= floor_div(sampled_ms_, plan_.refresh_ms)) return;
+    sampled_ = static_cast<std::int64_t>(completed_.size());
+    sampled_ms_ = now_ms_;
+    take_sample();
+    rebuild();
+}
+
+// ---- queue and levels ------------------------------------------------------------------------------
+
+// Enter a pending job in its queue, and the time at which it will be starving.
+void Engine::enqueue(Job& job) {
+    Partition& part = home_of(job);
+    part.queue.push(job, order_of(job, grades_of(job), now_ms_, plan_), class_of(job));
+    const Ms due_ms = starved_ms(job);
+    if (due_ms != NONE) push(due_ms, PROMOTE, job.id, job.stamp);
+    part.dirty = true;
+}
+
+std::int32_t Engine::class_of(const Job& job) const {
+    const PendingQueue& queue = parts_[static_cast<std::size_t>(job.home)].queue;
+    if (plan_.strict) return queue.class_of(job.level, 0, true);
+    const auto place = static_cast<std::size_t>(job.id);
+    const bool alone = !environment_.relaxed || plan_.consolidates(job, workload_->skew_ppm[place]);
+    return queue.class_of(job.level, workload_->width_class[place], alone);
+}
+
+// When a pending job that has run and sunk is lifted to the first queue, or NONE.
+Ms Engine::starved_ms(const Job& job) const {
+    if (plan_.starve == Starve::never || job.level == 0 || job.graded_ms == 0 || job.state != State::pending) {
+        return NONE;
+    }
+    return job.stopped_ms + starve_limit_ms(job, plan_);
+}
+
+// Enter the next thing that will happen to a running job, settled to now; older entries go stale.
+void Engine::schedule(Job& job) {
+    ++job.stamp;
+    const Work left = workload_->duration_ms[static_cast<std::size_t>(job.id)] * FULL_SPEED_PPM - job.done;
+    Ms due_ms = now_ms_ + job.overhead_ms + ceil_div(left, job.speed_ppm);
+    Kind kind = FINISH;
+    const Ms change_ms = next_change_ms(job, grades_of(job), plan_);
+    if (change_ms != NONE && now_ms_ + change_ms < due_ms) {
+        due_ms = now_ms_ + change_ms;
+        kind = CHANGE;
+    }
+    push(due_ms, kind, job.id, job.stamp);
+    if (job.shielded && job.started_ms != NONE) {
+        push(job.started_ms + plan_.min_run_ms, UNSHIELD, job.id, job.stamp);
+    }
+}
+
+// Put a job at the end of another queue; one that waits and moves up loses its seniority there.
+void Engine::move(Job& job, std::int32_t level) {
+    if (job.state == State::running) {
+        if (!job.behind) home_of(job).behind.push_back(job.id);
+        job.behind = true;
+    } else if (level < job.level) {
+        job.first_ms = NONE;
+    }
+    job.level = level;
+    job.place = ++tail_place_;
+}
+
+// Promote a starving job: first queue, service forgotten for grading, progress kept.
+void Engine::lift(Job& job) {
+    ++job.stamp;
+    move(job, 0);
+    job.graded_ms = 0;
+    job.first_ms = NONE;
+    ++job.promotions;
+    job.stopped_ms = now_ms_;
+    note(EventKind::promote, job.id);
+}
+
+// ---- the pass --------------------------------------------------------------------------------------
+
+// Whether a pass may happen now; if not, the next tick is entered.
+bool Engine::on_tick() {
+    const Ms quantum_ms = plan_.quantum_ms;
+    if (quantum_ms == 0) return true;
+    const Ms wait_ms =
+        now_ms_ < tick_anchor_ms_ ? tick_anchor_ms_ - now_ms_ : floor_mod(tick_anchor_ms_ - now_ms_, quantum_ms);
+    if (wait_ms == 0) return true;
+    if (tick_ms_ == NONE || tick_ms_ <= now_ms_) {
+        tick_ms_ = now_ms_ + wait_ms;
+        push(tick_ms_, TICK, 0, 0);
+    }
+    return false;
+}
+
+Scene Engine::scene() {
+    return {jobs_, *workload_, grades_, plan_, now_ms_, environment_.relaxed};
+}
+
+void Engine::pass(Partition& part) {
+    part.dirty = false;
+    walk_.run(scene(), part);
+    commit(part);
+}
+
+// Preempt, then start, in walk order; then each queue stands as running jobs first, pending after.
+void Engine::commit(Partition& part) {
+    if (walk_.lost.empty() && walk_.places.empty() && part.behind.empty()) return;
+    settlers_.clear();
+    dropped_.clear();
+    for (const auto& [id, nodes] : walk_.places) at(id).placed = true;
+    for (const JobId id : walk_.lost) {
+        if (at(id).placed) continue;
+        at(id).dropped = true;
+        dropped_.push_back(id);
+    }
+    for (const auto& [id, nodes] : walk_.places) {
+        const bool is_moved = at(id).state == State::running;
+        if (!is_moved || at(id).behind) settlers_.push_back(id);
+    }
+    for (const JobId id : part.behind) {
+        if (!at(id).placed && !at(id).dropped) settlers_.push_back(id);
+    }
+    for (const JobId id : walk_.lost) stop(part, at(id));
+    for (const auto& [id, nodes] : walk_.places) start(part, at(id), nodes);
+    order_by_queue(settlers_);
+    for (const JobId id : settlers_) at(id).place = ++running_place_;
+    if (!dropped_.empty()) {
+        std::vector<JobId> in_order = dropped_;
+        order_by_queue(in_order);
+        for (auto id = in_order.rbegin(); id != in_order.rend(); ++id) {
+            if (at(*id).place < FIRST_RUNNING_PLACE / 2) at(*id).place = front_place_--;
+        }
+    }
+    for (const JobId id : dropped_) {
+        at(id).dropped = false;
+        enqueue(at(id));
+    }
+    for (const auto& [id, nodes] : walk_.places) at(id).placed = false;
+    for (const JobId id : part.behind) at(id).behind = false;
+    part.behind.clear();
+    part.dirty = false;
+}
+
+void Engine::order_by_queue(std::vector<JobId>& ids) {
+    if (ids.size() < 2) return;
+    std::sort(ids.begin(), ids.end(), [this](JobId one, JobId two) {
+        const Job &first = at(one), &second = at(two);
+        if (first.level != second.level) return first.level < second.level;
+        if (first.place != second.place) return first.place < second.place;
+        return one < two;
+    });
+}
+
+void Engine::start(Partition& part, Job& job, const Nodes& nodes) {
+    if (job.state != State::pending) {
+        throw InvariantError("job " + std::to_string(job.id) + " cannot start while it does not wait");
+    }
+    job.state = State::running;
+    ++job.stamp;
+    job.nodes = nodes;
+    job.since_ms = job.started_ms = now_ms_;
+    if (job.first_ms == NONE) job.first_ms = now_ms_;
+    if (job.first_start_ms == NONE) job.first_start_ms = now_ms_;
+    const bool spread = environment_.relaxed && is_spread(nodes, job.gpus, part.vc.gpus_per_node);
+    job.speed_ppm = spread ? workload_->spread_ppm[static_cast<std::size_t>(job.id)] : FULL_SPEED_PPM;
+    if (part.preemptive && plan_.min_run_ms != 0) {
+        job.shielded = true;
+        part.index.add(0, job.level, nodes, -1);
+    }
+    part.hold(job);
+    used_gpus_ += job.gpus;
+    for (const Share share : nodes) {
+        if (part.index.spare(part.levels - 1, share.node) < 0) {
+            throw InvariantError("node " + std::to_string(share.node) + " holds more GPUs than it has after job " +
+                                 std::to_string(job.id) + " started");
+        }
+    }
+    note_nodes(EventKind::start, job);
+    schedule(job);
+}
+
+void Engine::stop(Partition& part, Job& job) {
+    job.settle(now_ms_);
+    note_nodes(EventKind::preempt, job);
+    part.drop(job, jobs_);
+    used_gpus_ -= job.gpus;
+    job.nodes.clear();
+    job.shielded = false;
+    ++job.preemptions;
+    job.stopped_ms = now_ms_;
+    if (job.overhead_ms != 0 && ++wasted_starts_ > 1000 + 100 * std::int64_t{active_}) check_progress();
+    const std::int32_t width = workload_->width_class[static_cast<std::size_t>(job.id)];
+    job.overhead_ms = environment_.restart_ms[static_cast<std::size_t>(width)];
+    job.state = State::pending;
+    ++job.stamp;
+}
+
+// Refuse to go on for ever: with little service a queue and promotion, restarts may eat it all.
+//
+// Called after so many starts that ended before their restart cost was paid that, without promotions, every
+// job would have come to rest at the bottom of its queues.
+void Engine::check_progress() {
+    Wide done = 0;
+    for (JobId id = first_; id >= 0; id = at(id).after) {
+        at(id).settle(now_ms_);
+        done += at(id).done;
+    }
+    const std::pair<std::size_t, Wide> progress{completed_.size(), done};
+    if (progress == progress_ && !more_comes()) {
+        throw ConfigError("policy " + policy_ + " under " + plan_.text + ": " + std::to_string(active_) +
+                          " jobs take turns and none runs long enough to pay for its restart; the run ends here.");
+    }
+    progress_ = progress;
+    wasted_starts_ = 0;
+}
+
+void Engine::release(Job& job) {
+    Partition& part = home_of(job);
+    part.index.add(part.top(job), part.levels, job.nodes, 1);
+    part.drop(job, jobs_);
+    part.dirty = true;
+    used_gpus_ -= job.gpus;
+}
+
+// ---- accounts --------------------------------------------------------------------------------------
+
+void Engine::note(EventKind kind, JobId id, std::int32_t detail) {
+    if (log_.kept) log_.add(now_ms_, kind, id, detail);
+}
+
+void Engine::note_nodes(EventKind kind, const Job& job) {
+    if (!log_.kept) return;
+    log_.add(now_ms_, kind, job.id, job.nodes.size());
+    const std::int32_t first_node = parts_[static_cast<std::size_t>(job.home)].vc.first_node;
+    for (const Share share : job.nodes) {
+        log_.node.push_back(first_node + share.node);
+        log_.gpus.push_back(share.gpus);
+    }
+}
+
+void Engine::link(Job& job) {
+    job.before = last_;
+    job.after = -1;
+    (last_ < 0 ? first_ : at(last_).after) = job.id;
+    last_ = job.id;
+    ++active_;
+}
+
+void Engine::unlink(Job& job) {
+    (job.before < 0 ? first_ : at(job.before).after) = job.after;
+    (job.after < 0 ? last_ : at(job.after).before) = job.before;
+    --active_;
+}
+
+SavedState Engine::save() {
+    SavedState saved;
+    for (JobId id = first_; id >= 0; id = at(id).after) {
+        at(id).settle(now_ms_);
+        saved.jobs.push_back(at(id));
+    }
+    saved.now_ms = now_ms_;
+    saved.grades = grades_;
+    saved.arrived = arrived_;
+    saved.places = {running_place_, tail_place_, front_place_};
+    saved.tick_anchor_ms = tick_anchor_ms_;
+    for (const Partition& part : parts_) saved.dirty.push_back(part.dirty);
+    saved.completed_gpu_ms = completed_;
+    saved.sampled = sampled_;
+    saved.sampled_ms = sampled_ms_;
+    for (const Timer& timer : heap_) {
+        if (timer.time_ms == now_ms_ && timer.kind == CHANGE && !stale(timer)) saved.crossing.push_back(timer.job);
+    }
+    std::sort(saved.crossing.begin(), saved.crossing.end());
+    return saved;
+}
+
+void Engine::restore(const SavedState& saved) {
+    now_ms_ = saved.now_ms;
+    arrived_ = saved.arrived;
+    running_place_ = saved.places[0];
+    tail_place_ = saved.places[1];
+    front_place_ = saved.places[2];
+    tick_anchor_ms_ = saved.tick_anchor_ms;
+    completed_ = saved.completed_gpu_ms;
+    sampled_ = saved.sampled;
+    sampled_ms_ = saved.sampled_ms;
+    for (const Job& job : saved.jobs) {
+        Job& twin = at(job.id) = job;
+        twin.grades = number_of(saved.grades[static_cast<std::size_t>(job.grades)]);
+        link(twin);
+        held_before_gpu_ms_ += twin.gpus * twin.held_ms;
+        if (twin.state == State::running) {
+            Partition& part = home_of(twin);
+            twin.seat = static_cast<std::int32_t>(part.running.size());
+            part.running.push_back(twin.id);
+            used_gpus_ += twin.gpus;
+        }
+    }
+    take_sample();
+    rebuild();
+    for (const JobId id : saved.crossing) push(now_ms_, CHANGE, id, at(id).stamp);
+    bool any_dirty = false;
+    for (std::size_t home = 0; home < parts_.size(); ++home) {
+        parts_[home].dirty = saved.dirty[home];
+        any_dirty = any_dirty || saved.dirty[home];
+    }
+    if (any_dirty && on_tick()) push(now_ms_, TICK, 0, 0);
+}
+
+// Of what has finished, the GPU time held equals the sum over the jobs; waiting for ever is told by the caller.
+void Engine::check_end() const {
+    if (active_ > 0 || workload_->size() == 0) return;
+    if (held_by_finished_gpu_ms_ != held_gpu_ms_ + held_before_gpu_ms_) {
+        throw InvariantError("GPU time held " + std::to_string(held_gpu_ms_) + " ms, by the jobs' own count " +
+                             std::to_string(held_by_finished_gpu_ms_) + " ms");
+    }
+}
+
+void Engine::check_indexes() {
+    for (const Partition& part : parts_) {
+        Partition anew(part.vc, part.counted, part.widths);
+        anew.running = part.running;
+        anew.rebuild(jobs_, part.levels, part.preemptive);
+        for (std::int32_t level = 0; level < part.levels; ++level) {
+            for (std::int32_t node = 0; node < part.index.nodes(); ++node) {
+                if (part.index.spare(level, node) == anew.index.spare(level, node)) continue;
+                throw InvariantError("index of node " + std::to_string(node) + " at level " + std::to_string(level) +
+                                     " holds " + std::to_string(part.index.spare(level, node)) + " GPUs, not " +
+                                     std::to_string(anew.index.spare(level, node)));
+            }
+        }
+    }
+}
+
+}  // namespace trimtab

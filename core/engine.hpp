@@ -1,0 +1,184 @@
+// The compiled twin of `simulate/engine.py`: same names, same order of rules, same answers.
+//
+// At one instant, in this order: completions by id; policy timers by kind, then id; knob updates; arrivals by
+// id; then one scheduling pass in each virtual cluster where something happened.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "job.hpp"
+#include "log.hpp"
+#include "partition.hpp"
+#include "plan.hpp"
+#include "walk.hpp"
+
+namespace trimtab {
+
+struct Environment {
+    bool counted = false;  // placement `count`
+    bool relaxed = false;
+    std::vector<Ms> restart_ms;  // by width class
+    Ms cold_start_ms = 0;
+    bool has_estimates = false;  // whether there are any for policies that order by them
+    std::shared_ptr<Estimator> estimator;
+    std::vector<GpuMs> completed_gpu_ms;
+};
+
+// What a snapshot holds apart from knobs and estimator; see `Snapshot`.
+struct SavedState {
+    Ms now_ms = 0;
+    std::vector<Job> jobs;  // active ones, by id; `grades` numbers the sets below
+    std::vector<Grades> grades;
+    std::int32_t arrived = 0;
+    std::array<std::int64_t, 3> places{};
+    Ms tick_anchor_ms = 0;
+    std::vector<bool> dirty;
+    std::vector<GpuMs> completed_gpu_ms;
+    std::int64_t sampled = 0;  // completed services in the plan's sample ..
+    Ms sampled_ms = 0;         // .. and when it was taken
+    std::vector<JobId> crossing;  // running jobs whose level is to be looked at this very instant
+};
+
+class Engine {
+public:
+    Engine(std::shared_ptr<const Workload> workload, const std::vector<VirtualCluster>& vcs, std::string policy,
+           Plan plan, Environment environment, bool timeline);
+
+    // Continue from a snapshot taken under the plan this engine was made with.
+    void restore(const SavedState& saved);
+
+    // An independent copy, with an estimator of its own.
+    Engine fork() const;
+
+    // Run until nothing is left to happen, or up to (not including) an instant (NONE: no limit).
+    void run(Ms until_ms);
+
+    // Change the plan at an instant that has not been simulated yet.
+    void update(Ms time_ms, Plan plan);
+
+    SavedState save();
+
+    Ms now_ms() const { return now_ms_; }
+    std::int64_t events() const { return events_; }
+    GpuMs held_gpu_ms() const { return held_gpu_ms_; }
+    GpuMs held_before_gpu_ms() const { return held_before_gpu_ms_; }
+    std::int32_t knobs() const { return plan_.knobs; }
+    const Workload& workload() const { return *workload_; }
+    const Job& job(JobId id) const { return jobs_[static_cast<std::size_t>(id)]; }
+    const Grades& grades_of(const Job& job) const { return grades_[static_cast<std::size_t>(job.grades)]; }
+    const std::vector<JobId>& closed() const { return closed_; }  // finished and rejected jobs, in order
+    const Log& log() const { return log_; }
+    std::int32_t active_count() const { return active_; }
+    JobId first_active() const { return first_; }
+
+    // Compare every index with one built from nothing but who runs where; raises where they differ.
+    void check_indexes();
+
+private:
+    // Kinds of timed events, in the order they are handled at one instant.
+    enum Kind : std::int32_t { FINISH, CHANGE, PROMOTE, UNSHIELD, REVIEW, TICK };
+
+    struct Timer {
+        Ms time_ms;
+        std::int32_t kind;
+        JobId job;
+        std::uint32_t stamp;
+        friend bool operator<(const Timer& one, const Timer& two) {  // least on top of a heap
+            if (one.time_ms != two.time_ms) return two.time_ms < one.time_ms;
+            if (one.kind != two.kind) return two.kind < one.kind;
+            if (one.job != two.job) return two.job < one.job;
+            return two.stamp < one.stamp;
+        }
+    };
+
+    Ms next_ms();
+    bool more_comes() const;
+    void instant(Ms now_ms);
+    void clock(Ms now_ms);
+    bool stale(const Timer& timer) const;
+    void push(Ms time_ms, Kind kind, JobId job, std::uint32_t stamp);
+    Timer pop();
+
+    void arrive(JobId id);
+    void finish(Job& job);
+    void change_level(Job& job);
+    void promote(Job& job);
+    void unshield(Job& job);
+
+    void adopt(Plan plan);
+    void take_sample();
+    void change_knobs(Plan plan);
+    void regrade(Job& job);
+    void move_anchor(Ms before_ms);
+    void rebuild();
+    void refresh_sample();
+
+    void enqueue(Job& job);
+    std::int32_t class_of(const Job& job) const;
+    Ms starved_ms(const Job& job) const;
+    void schedule(Job& job);
+    void move(Job& job, std::int32_t level);
+    void lift(Job& job);
+    Ms ask_estimate_ms(JobId id);
+
+    bool on_tick();
+    void pass(Partition& part);
+    void commit(Partition& part);
+    void start(Partition& part, Job& job, const Nodes& nodes);
+    void stop(Partition& part, Job& job);
+    void check_progress();
+    void release(Job& job);
+
+    void check_end() const;
+    void note(EventKind kind, JobId id, std::int32_t detail = 0);
+    void note_nodes(EventKind kind, const Job& job);
+
+    Job& at(JobId id) { return jobs_[static_cast<std::size_t>(id)]; }
+    Partition& home_of(const Job& job) { return parts_[static_cast<std::size_t>(job.home)]; }
+    Scene scene();
+    std::int32_t number_of(const Grades& grades);
+    void link(Job& job);
+    void unlink(Job& job);
+    void order_by_queue(std::vector<JobId>& ids);
+
+    std::shared_ptr<const Workload> workload_;
+    std::string policy_;
+    Environment environment_;
+    std::shared_ptr<Estimator> estimator_;
+    Plan plan_;
+    std::int32_t plan_grades_ = 0;  // number of the plan's own set of grades
+    std::vector<Grades> grades_;    // all sets of grades met so far
+    std::vector<Job> jobs_;         // by id, absent before they arrive
+    JobId first_ = -1, last_ = -1;  // active jobs, linked by id
+    std::int32_t active_ = 0;
+    std::vector<Partition> parts_;
+    std::vector<Timer> heap_;
+    std::vector<std::pair<Ms, Plan>> updates_;
+    std::vector<GpuMs> completed_;
+    std::int64_t sampled_ = 0;
+    Ms sampled_ms_ = 0;
+    Ms now_ms_ = 0;
+    Ms tick_anchor_ms_ = 0;
+    Ms tick_ms_ = NONE;
+    std::int64_t running_place_, tail_place_, front_place_;
+    std::int64_t used_gpus_ = 0;
+    std::int64_t wasted_starts_ = 0;  // that ended before their restart cost was paid
+    std::pair<std::size_t, Wide> progress_{0, 0};  // completions and work done when last looked at
+    GpuMs held_gpu_ms_ = 0;
+    GpuMs held_before_gpu_ms_ = 0;
+    GpuMs held_by_finished_gpu_ms_ = 0;
+    std::int64_t events_ = 0;
+    JobId arrived_ = 0;
+    std::vector<JobId> closed_;
+    Log log_;
+    Walk walk_;
+    std::vector<JobId> settlers_, dropped_;  // scratch of a commit
+};
+
+}  // namespace trimtab

@@ -1,0 +1,170 @@
+// Jobs: what was submitted (Workload) and the state of each one (Job), named as in `trimtab/job.py`.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "units.hpp"
+
+namespace trimtab {
+
+// GPUs held on one node.
+struct Share {
+    std::int32_t node;
+    std::int32_t gpus;
+};
+
+// The GPUs a gang holds. Most gangs are on one node, so the first share is kept in place.
+class Nodes {
+public:
+    void add(Share share) {
+        if (size_ == 1) more_.assign(1, first_);
+        if (size_ == 0) {
+            first_ = share;
+        } else {
+            more_.push_back(share);
+        }
+        ++size_;
+    }
+    void clear() {
+        size_ = 0;
+        more_.clear();
+    }
+    bool empty() const { return size_ == 0; }
+    std::int32_t size() const { return size_; }
+    const Share* begin() const { return size_ > 1 ? more_.data() : &first_; }
+    const Share* end() const { return begin() + size_; }
+
+private:
+    std::int32_t size_ = 0;
+    Share first_{};
+    std::vector<Share> more_;  // all shares, where there are several
+};
+
+// Jobs by dense id, in submit order. `duration_ms` is the truth that only the simulator knows.
+struct Workload {
+    std::vector<Ms> submit_ms;
+    std::vector<Ms> duration_ms;
+    std::vector<std::int64_t> spread_ppm;  // speed of a gang that is not consolidated
+    std::vector<std::int64_t> skew_ppm;    // largest tensor / all tensors
+    std::vector<std::int32_t> gpus;
+    std::vector<std::int32_t> home;         // index of the virtual cluster, -1 for none
+    std::vector<std::int32_t> width_class;  // place of `gpus` among the distinct widths
+    std::int32_t width_classes = 1;
+
+    JobId size() const { return static_cast<JobId>(submit_ms.size()); }
+
+    // Number the distinct widths; there may be any number of them.
+    void number_widths() {
+        std::vector<std::int32_t> widths = gpus;
+        std::sort(widths.begin(), widths.end());
+        widths.erase(std::unique(widths.begin(), widths.end()), widths.end());
+        width_class.clear();
+        width_class.reserve(gpus.size());
+        for (const std::int32_t width : gpus) {
+            const auto place = std::lower_bound(widths.begin(), widths.end(), width) - widths.begin();
+            width_class.push_back(static_cast<std::int32_t>(place));
+        }
+        width_classes = std::max<std::int32_t>(1, static_cast<std::int32_t>(widths.size()));
+    }
+};
+
+enum class State : std::uint8_t { absent, pending, running, finished, rejected };
+
+// One job; see the attributes of `JobView`. Times in ms on the engine's clock, NONE for what did not happen.
+struct Job {
+    Ms since_ms = 0;  // the instant up to which the numbers below are settled
+    Ms held_ms = 0;
+    Ms graded_ms = 0;
+    Work done = 0;
+    std::int64_t speed_ppm = FULL_SPEED_PPM;
+    Ms overhead_ms = 0;
+    std::int64_t place = 0;
+    Ms estimate_ms = NONE;
+    Ms first_ms = NONE;
+    Ms started_ms = NONE;
+    Ms stopped_ms = 0;
+    Ms first_start_ms = NONE;
+    Ms finish_ms = NONE;
+    Nodes nodes;
+    JobId id = 0;
+    std::int32_t gpus = 0;
+    std::int32_t home = 0;
+    std::int32_t level = 0;
+    std::int32_t grades = 0;  // number of its set of grades (Engine::grades_of)
+    std::uint32_t stamp = 0;
+    std::int32_t preemptions = 0;
+    std::int32_t promotions = 0;
+    JobId before = -1;  // neighbours among the active jobs, by id
+    JobId after = -1;
+    std::int32_t seat = 0;  // place among the running jobs of its virtual cluster
+    State state = State::absent;
+    bool shielded = false;
+    bool behind = false;  // put at the end of its queue at this instant
+    bool listed = false;  // marks of a walk, false outside it
+    bool placed = false;
+    bool dropped = false;
+
+    bool active() const { return state == State::pending || state == State::running; }
+
+    // Bring held time, unpaid overhead and work done up to now; nothing changes while pending.
+    void settle(Ms now_ms) {
+        if (state == State::running) {
+            const Ms elapsed_ms = now_ms - since_ms;
+            const Ms paid_ms = std::min(elapsed_ms, overhead_ms);
+            held_ms += elapsed_ms;
+            graded_ms += elapsed_ms;
+            overhead_ms -= paid_ms;
+            done += (elapsed_ms - paid_ms) * speed_ppm;
+        }
+        since_ms = now_ms;
+    }
+
+    GpuMs attained_gpu_ms() const { return gpus * graded_ms; }
+
+    // Work done by `now_ms` if nothing happens to it before.
+    Work done_by(Ms now_ms) const {
+        if (state != State::running) return done;
+        return done + std::max<Ms>(0, now_ms - since_ms - overhead_ms) * speed_ppm;
+    }
+
+    // Estimated work left, never below 0; needs an estimate.
+    Work remaining(Ms now_ms) const {
+        if (estimate_ms == NONE) throw InvariantError("job " + std::to_string(id) + " has no estimate");
+        return std::max<Work>(0, estimate_ms * FULL_SPEED_PPM - done_by(now_ms));
+    }
+
+    // Restart cost still to be paid: now if it runs, at its next start if it waits.
+    Ms unpaid_overhead_ms(Ms now_ms) const {
+        if (state != State::running) return overhead_ms;
+        return std::max<Ms>(0, overhead_ms - (now_ms - since_ms));
+    }
+};
+
+// Tells policies how long a job may run, from nothing later than the present.
+class Estimator {
+public:
+    virtual ~Estimator() = default;
+    virtual void observe(JobId job, Ms duration_ms, Ms now_ms) = 0;
+    virtual bool retrain(Ms now_ms, Ms period_ms) = 0;
+    virtual Ms estimate_ms(JobId job, Ms now_ms, double history_weight) = 0;
+    virtual std::shared_ptr<Estimator> fork() = 0;
+};
+
+// Tells what it was told, whatever happens; so all forks are one.
+class OracleEstimator final : public Estimator, public std::enable_shared_from_this<OracleEstimator> {
+public:
+    explicit OracleEstimator(std::vector<Ms> told_ms) : told_ms_(std::move(told_ms)) {}
+    void observe(JobId, Ms, Ms) override {}
+    bool retrain(Ms, Ms) override { return false; }
+    Ms estimate_ms(JobId job, Ms, double) override { return told_ms_.at(static_cast<std::size_t>(job)); }
+    std::shared_ptr<Estimator> fork() override { return shared_from_this(); }
+
+private:
+    std::vector<Ms> told_ms_;
+};
+
+}  // namespace trimtab

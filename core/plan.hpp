@@ -1,0 +1,93 @@
+// What a policy's knobs amount to, as in `policies/policy.py`: how jobs are ordered and when they move.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gittins.hpp"
+#include "job.hpp"
+#include "units.hpp"
+
+namespace trimtab {
+
+using Grades = std::vector<GpuMs>;
+
+// What comes first inside a level; the engine's own order, or a key.
+enum class Rank : std::uint8_t {
+    place,              // running jobs first, then pending ones, newcomers last
+    arrival,            // fifo
+    estimate,           // sjf
+    estimated_service,  // qssf
+    remaining,          // srtf
+    remaining_service,  // srsf, tiresias with priority srsf
+    seniority,          // tiresias with in_queue_order start
+    gittins,            // tiresias with priority gittins
+};
+
+enum class Regrade : std::uint8_t { immediate, lazy, new_only };
+
+enum class Starve : std::uint8_t { never, ratio, absolute };
+
+struct Plan {
+    std::int32_t knobs = 0;  // which setting this is; equal numbers mean equal knobs
+    std::string text;        // the setting as people write it, for refusals
+    bool preemptive = false;
+    bool strict = false;
+    Grades grades;
+    Regrade regrade = Regrade::immediate;
+    Rank rank = Rank::place;
+    bool counts_overhead = false;  // unpaid restart cost counts as remaining time
+    Starve starve = Starve::never;
+    std::int64_t starve_ppm = 0;  // ratio: of the time run
+    Ms starve_ms = 0;             // absolute
+    bool may_consolidate = false;  // whether some gangs may not be spread (relaxed placement)
+    std::int64_t pack_limit_ppm = 0;
+    Ms min_run_ms = 0;
+    Ms quantum_ms = 0;
+    bool needs_estimates = false;
+    double history_weight = 0.0;
+    Ms retrain_ms = 86'400'000;
+    bool rescore = false;
+    Ms refresh_ms = 0;
+    std::shared_ptr<const GittinsIndex> gittins;  // made by the engine from its completed jobs
+
+    std::int32_t levels() const { return static_cast<std::int32_t>(grades.size()) + 1; }
+    bool is_gittins() const { return rank == Rank::gittins; }
+
+    // Whether a gang may not be spread.
+    bool consolidates(const Job& job, std::int64_t skew_ppm) const {
+        return may_consolidate && job.gpus > 1 && skew_ppm > pack_limit_ppm;
+    }
+};
+
+// A job's place in the walk: level, key inside it, id. Keys are whole numbers, fractions too (see key_of).
+struct Order {
+    Wide key;
+    std::int64_t second;
+    std::int32_t level;
+    JobId id;
+
+    friend bool operator<(const Order& one, const Order& two) {
+        if (one.level != two.level) return one.level < two.level;
+        if (one.key != two.key) return one.key < two.key;
+        if (one.second != two.second) return one.second < two.second;
+        return one.id < two.id;
+    }
+};
+
+// The order of a job at an instant.
+Order order_of(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan);
+
+// The level of a job by what it has attained: reaching a grade exactly demotes.
+std::int32_t graded_level(const Job& job, const Grades& grades);
+
+// How long a running job may hold its GPUs until its level or key has to be looked at again, or NONE.
+Ms next_change_ms(const Job& job, const Grades& grades, const Plan& plan);
+
+// Waiting time after which a job is promoted, or NONE.
+Ms starve_limit_ms(const Job& job, const Plan& plan);
+
+}  // namespace trimtab

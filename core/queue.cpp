@@ -1,0 +1,60 @@
+#include "queue.hpp"
+
+#include <algorithm>
+
+namespace trimtab {
+
+void PendingQueue::reset(std::int32_t levels, std::int32_t widths) {
+    for (const std::int32_t job_class : busy_) heaps_[static_cast<std::size_t>(job_class)].clear();
+    busy_.clear();
+    widths_ = widths;
+    const auto classes = static_cast<std::size_t>(levels) * static_cast<std::size_t>(widths) * 2;
+    if (heaps_.size() < classes) heaps_.resize(classes);
+}
+
+void PendingQueue::push(const Job& job, const Order& order, std::int32_t job_class) {
+    std::vector<Entry>& heap = heaps_[static_cast<std::size_t>(job_class)];
+    if (heap.empty()) busy_.push_back(job_class);
+    heap.push_back({order, job.stamp});
+    std::push_heap(heap.begin(), heap.end());
+}
+
+void PendingQueue::heads(const std::vector<Job>& jobs, std::vector<Item>& found) {
+    found.clear();
+    for (std::size_t place = 0; place < busy_.size();) {
+        Item item;
+        if (head(jobs, busy_[place], item)) {
+            found.push_back(item);
+            ++place;
+        } else {
+            busy_[place] = busy_.back();
+            busy_.pop_back();
+        }
+    }
+}
+
+bool PendingQueue::head(const std::vector<Job>& jobs, std::int32_t job_class, Item& found) {
+    std::vector<Entry>& heap = heaps_[static_cast<std::size_t>(job_class)];
+    while (!heap.empty()) {
+        const Entry& first = heap.front();
+        const Job& job = jobs[static_cast<std::size_t>(first.order.id)];
+        if (job.active() && job.stamp == first.stamp) {
+            found = {first.order, job_class};
+            return true;
+        }
+        std::pop_heap(heap.begin(), heap.end());
+        heap.pop_back();
+    }
+    return false;
+}
+
+bool PendingQueue::after_head(const std::vector<Job>& jobs, std::int32_t job_class, Item& next) {
+    std::vector<Entry>& heap = heaps_[static_cast<std::size_t>(job_class)];
+    std::pop_heap(heap.begin(), heap.end());
+    heap.pop_back();
+    if (head(jobs, job_class, next)) return true;
+    busy_.erase(std::find(busy_.begin(), busy_.end(), job_class));
+    return false;
+}
+
+}  // namespace trimtab

@@ -1,0 +1,35 @@
+// Many settings tried on one state: each candidate is a copy of the engine, so copying is forking.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine.hpp"
+
+namespace trimtab {
+
+// How long each job of a situation stays; see `objective.Stays`.
+struct Stays {
+    std::vector<Ms> age_ms;
+    std::vector<Ms> idle_ms;
+    std::int32_t stuck = 0;  // jobs that would wait for ever ..
+    JobId first_stuck = -1;  // .. and the first of them
+};
+
+class Situation {
+public:
+    // `start` stands at the situation's instant; the simulation stops at `until_ms` (NONE: it drains).
+    Situation(Engine start, Ms until_ms);
+
+    // The stays under each plan from now on, in order; the same on any number of threads.
+    std::vector<Stays> stays(const std::vector<Plan>& plans, std::int32_t threads) const;
+
+private:
+    Stays one(Engine& engine, const Plan& plan) const;
+
+    Engine start_;
+    Ms until_ms_;
+    std::vector<Work> done_before_;
+};
+
+}  // namespace trimtab

@@ -1,0 +1,111 @@
+"""The compiled core as Python sees it; `simulate/fast.py` is its only user."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.job import JobFacts
+from trimtab.simulate.workload import Estimator as PythonEstimator
+
+Ints = NDArray[np.int64]
+Shorts = NDArray[np.int32]
+JobTuple = tuple[Any, ...]
+ClosedTuple = tuple[int, int | None, int | None, int, int, bool]
+
+class Rank:
+    place: ClassVar[Rank]
+    arrival: ClassVar[Rank]
+    estimate: ClassVar[Rank]
+    estimated_service: ClassVar[Rank]
+    remaining: ClassVar[Rank]
+    remaining_service: ClassVar[Rank]
+    seniority: ClassVar[Rank]
+    gittins: ClassVar[Rank]
+
+class Regrade:
+    immediate: ClassVar[Regrade]
+    lazy: ClassVar[Regrade]
+    new_only: ClassVar[Regrade]
+
+class Starve:
+    never: ClassVar[Starve]
+    ratio: ClassVar[Starve]
+    absolute: ClassVar[Starve]
+
+class Plan:
+    knobs: int
+    text: str
+    preemptive: bool
+    strict: bool
+    grades: Sequence[int]
+    regrade: Regrade
+    rank: Rank
+    counts_overhead: bool
+    starve: Starve
+    starve_ppm: int
+    starve_ms: int
+    may_consolidate: bool
+    pack_limit_ppm: int
+    min_run_ms: int
+    quantum_ms: int
+    needs_estimates: bool
+    history_weight: float
+    retrain_ms: int
+    rescore: bool
+    refresh_ms: int
+    def __init__(self) -> None: ...
+
+class Workload:
+    @property
+    def widths(self) -> list[int]: ...
+
+class Estimator: ...
+
+class Engine:
+    @property
+    def now_ms(self) -> int: ...
+    @property
+    def events(self) -> int: ...
+    @property
+    def held_gpu_ms(self) -> int: ...
+    @property
+    def held_before_gpu_ms(self) -> int: ...
+    @property
+    def knobs(self) -> int: ...
+    @property
+    def active_count(self) -> int: ...
+    @property
+    def first_active(self) -> int: ...
+    def run(self, until_ms: int | None) -> None: ...
+    def update(self, time_ms: int, plan: Plan) -> None: ...
+    def save(self) -> dict[str, Any]: ...
+    def restore(self, state: dict[str, Any]) -> None: ...
+    def active(self, job_id: int) -> JobTuple | None: ...
+    def log_since(self, event: int, share: int) -> tuple[Ints, Shorts, Shorts, Shorts, Shorts, Shorts]: ...
+    def closed_since(self, place: int) -> list[ClosedTuple]: ...
+    def check_indexes(self) -> None: ...
+
+class Situation:
+    def __init__(self, start: Engine, until_ms: int | None) -> None: ...
+    def stays(self, plans: Sequence[Plan], threads: int) -> list[tuple[Ints, Ints, int, int]]: ...
+
+def workload(
+    submit_ms: Ints, duration_ms: Ints, spread_ppm: Ints, skew_ppm: Ints, gpus: Shorts, home: Shorts
+) -> Workload: ...
+def oracle(told_ms: Ints) -> Estimator: ...
+def learner(estimator: PythonEstimator, facts: Sequence[JobFacts]) -> Estimator: ...
+def engine(
+    workload: Workload,
+    vcs: Sequence[tuple[int, int, int]],
+    policy: str,
+    plan: Plan,
+    placement: str,
+    restart_ms: Sequence[int],
+    cold_start_ms: int,
+    has_estimates: bool,
+    estimator: Estimator | None,
+    completed_gpu_ms: Sequence[int],
+    timeline: bool,
+) -> Engine: ...

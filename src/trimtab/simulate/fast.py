@@ -1,0 +1,490 @@
+"""The compiled twin of the reference engine: the same surface, the same answers, a thousand times the speed.
+
+`FastEngine` is `Engine` with the built-in policies in C++ (`core/`); `FastSituation` tries many settings on
+one situation. What has no twin there (a user's own policy, numbers beyond 64 bits) is `twin_refusal`'s to
+say, and the reference engine's to run.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.cluster import Cluster
+from trimtab.errors import ConfigError
+from trimtab.job import FULL_SPEED_PPM, JobState, JobView
+from trimtab.knobs import Knobs
+from trimtab.objective import Stays
+from trimtab.policies.fifo import Fifo
+from trimtab.policies.policy import Policy, QueuePolicy, ppm
+from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
+from trimtab.policies.tiresias import Tiresias
+from trimtab.simulate.engine import Environment, Record, Snapshot
+from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
+from trimtab.timeline import Event, Timeline
+
+try:
+    from trimtab import _core
+except ImportError:
+    _BUILT = False
+else:
+    _BUILT = True
+
+# In the order of `EventKind` in core/log.hpp.
+_KINDS = ("submit", "reject", "start", "preempt", "demote", "promote", "finish", "knobs")
+_REJECT, _START, _PREEMPT, _KNOBS = 1, 2, 3, 7
+
+# A job's state as the core gives and takes it, in the order of `to_tuple` in core/bindings.cpp.
+_JOB_FIELDS = (
+    "id",
+    "home",
+    "running",
+    "estimate_ms",
+    "level",
+    "grades",
+    "place",
+    "since_ms",
+    "held_ms",
+    "graded_ms",
+    "done",
+    "speed_ppm",
+    "overhead_ms",
+    "first_ms",
+    "started_ms",
+    "stopped_ms",
+    "first_start_ms",
+    "preemptions",
+    "promotions",
+    "nodes",
+    "shielded",
+    "stamp",
+)
+
+# Work of one job in ms x ppm, and its GPU-ms even at its slowest, stay below these; so 64 bits suffice.
+_MOST_MS = 1 << 41
+_MOST_GPU_MS = 1 << 46
+
+
+def core_unwanted() -> bool:
+    """Whether TRIMTAB_NO_CORE is set: at installation it leaves the core out, at run time it is not used."""
+    return os.environ.get("TRIMTAB_NO_CORE", "0").lower() not in ("", "0", "false", "off", "no")
+
+
+def compiled_available() -> bool:
+    """Whether the compiled core was built with this installation, and nobody wants to do without it."""
+    return _BUILT and not core_unwanted()
+
+
+def has_twin(policy: Policy) -> bool:
+    """Whether this is a built-in policy, which the core knows."""
+    return type(policy) in _RANKS or type(policy) is Tiresias
+
+
+def twin_refusal(policy: Policy, workload: Workload, environment: Environment) -> str | None:
+    """Return why the core cannot run this, None if it can."""
+    if not has_twin(policy):
+        return f"policy {policy.name} has no compiled twin"
+    told = environment.estimator
+    longest = [max(told.duration_ms, default=0)] if type(told) is OracleEstimator else []
+    columns = Columns.of(workload)
+    if max([columns.longest_ms, *longest], default=0) >= _MOST_MS or columns.most_gpu_ms >= _MOST_GPU_MS:
+        return "a run time is too long for 64 bits"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A workload as arrays, made once."""
+
+    submit_ms: NDArray[np.int64]
+    duration_ms: NDArray[np.int64]
+    spread_ppm: NDArray[np.int64]
+    skew_ppm: NDArray[np.int64]
+    gpus: NDArray[np.int32]
+    longest_ms: int
+    most_gpu_ms: int
+
+    @classmethod
+    def of(cls, workload: Workload) -> Columns:
+        """Return the columns of a workload, remembered as long as it lives."""
+        found = _COLUMNS.get(id(workload))
+        if found is None:
+            found = _COLUMNS[id(workload)] = cls._made(workload)
+            weakref.finalize(workload, _COLUMNS.pop, id(workload), None)
+        return found
+
+    @classmethod
+    def _made(cls, workload: Workload) -> Columns:
+        facts, durations = workload.facts, workload.duration_ms
+        spread = [one.spread_ppm for one in facts]
+        gpus = [one.gpus for one in facts]
+        slowest = min(spread, default=FULL_SPEED_PPM)
+        stretch = FULL_SPEED_PPM / max(1, min(slowest, FULL_SPEED_PPM))
+        longest_ms = max(durations, default=0)
+        most = max((width * span for width, span in zip(gpus, durations, strict=True)), default=0) * stretch
+        fits = longest_ms < _MOST_MS
+        return cls(
+            np.array([one.submit_ms for one in facts], dtype=np.int64),
+            np.array(durations if fits else [0] * len(durations), dtype=np.int64),
+            np.array(spread, dtype=np.int64),
+            np.array([one.skew_ppm for one in facts], dtype=np.int64),
+            np.array(gpus, dtype=np.int32),
+            longest_ms,
+            math.ceil(most),
+        )
+
+
+_COLUMNS: dict[int, Columns] = {}
+
+
+# ---- plans -------------------------------------------------------------------------------------------
+
+_RANKS: dict[type, str] = {
+    Fifo: "arrival",
+    Sjf: "estimate",
+    Qssf: "estimated_service",
+    Srtf: "remaining",
+    Srsf: "remaining_service",
+}
+
+
+class _Settings:
+    """The settings one engine has met, numbered: equal settings have equal numbers."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.known: list[Knobs] = []
+        self._numbers: dict[Knobs, int] = {}
+
+    def plan(self, knobs: Knobs) -> _core.Plan:
+        """Return what the knobs amount to, for the core."""
+        number = self._numbers.get(knobs)
+        if number is None:
+            number = self._numbers[knobs] = len(self.known)
+            self.known.append(knobs)
+        plan = _plan(self.policy, knobs)
+        plan.knobs, plan.text = number, knobs.text()
+        return plan
+
+
+def _plan(policy: Policy, knobs: Knobs) -> _core.Plan:
+    assert isinstance(policy, QueuePolicy)
+    told = policy.plan(knobs)
+    plan = _core.Plan()
+    plan.preemptive, plan.strict = told.preemptive, told.strict
+    plan.grades = told.grades
+    plan.regrade = getattr(_core.Regrade, told.regrade)
+    plan.min_run_ms, plan.quantum_ms = told.min_run_ms, told.quantum_ms
+    plan.needs_estimates, plan.history_weight = told.needs_estimates, told.history_weight
+    plan.retrain_ms, plan.rescore = told.retrain_ms, told.rescore
+    plan.refresh_ms = told.refresh_ms
+    if isinstance(policy, Tiresias):
+        _add_tiresias(plan, knobs)
+    else:
+        plan.rank = getattr(_core.Rank, _RANKS[type(policy)])
+        plan.counts_overhead = bool(knobs.get("rem_counts_overhead", False))
+    return plan
+
+
+def _add_tiresias(plan: _core.Plan, knobs: Knobs) -> None:
+    """Add what only Tiresias has; see `policies/tiresias.py`."""
+    priority, order = knobs.choice("priority"), knobs.choice("in_queue_order")
+    if priority == "srsf":
+        plan.rank = _core.Rank.remaining_service
+    elif priority == "gittins":
+        plan.rank = _core.Rank.gittins
+    elif priority == "fifo" or order == "submit":
+        plan.rank = _core.Rank.arrival
+    elif order == "start":
+        plan.rank = _core.Rank.seniority
+    else:
+        plan.rank = _core.Rank.place
+    plan.may_consolidate = True
+    plan.pack_limit_ppm = ppm(knobs.fraction("pack_limit"))
+    promote = knobs.fraction("promote_knob")
+    if math.isinf(promote):
+        plan.starve = _core.Starve.never
+    elif knobs.choice("starve_mode") == "absolute":
+        plan.starve = _core.Starve.absolute
+        plan.starve_ms = min(-(-ppm(promote) * 3_600_000 // FULL_SPEED_PPM), _MOST_MS)
+    else:
+        plan.starve = _core.Starve.ratio
+        plan.starve_ppm = min(ppm(promote), 1 << 62)
+
+
+# ---- the engine --------------------------------------------------------------------------------------
+
+
+class FastEngine:
+    """One simulation in the core; see `Engine`, whose twin it is."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        policy: Policy,
+        knobs: Knobs,
+        environment: Environment,
+        *,
+        timeline: bool = False,
+    ) -> None:
+        """Prepare a run from an empty cluster.
+
+        Args:
+            timeline: Whether to keep the list of events.
+        """
+        self._prepare(workload, cluster, policy, knobs, environment, environment.estimator, timeline)
+
+    @classmethod
+    def resume(
+        cls,
+        snapshot: Snapshot,
+        workload: Workload,
+        cluster: Cluster,
+        policy: Policy,
+        environment: Environment,
+        *,
+        timeline: bool = False,
+    ) -> FastEngine:
+        """Continue from a snapshot; the workload tells how long its active jobs run and who arrives."""
+        engine = cls.__new__(cls)
+        estimator = snapshot.estimator.fork() if snapshot.estimator else environment.estimator
+        engine._prepare(workload, cluster, policy, snapshot.knobs, environment, estimator, timeline)
+        engine._core.restore(
+            {
+                "now_ms": snapshot.now_ms,
+                "jobs": [_job_tuple(job) for job in snapshot.jobs],
+                "arrived": snapshot.arrived,
+                "places": snapshot.places,
+                "tick_anchor_ms": snapshot.tick_anchor_ms,
+                "dirty": snapshot.dirty,
+                "completed_gpu_ms": snapshot.completed_gpu_ms,
+                "sampled": snapshot.sampled,
+                "crossing": snapshot.crossing,
+            }
+        )
+        return engine
+
+    def _prepare(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        policy: Policy,
+        knobs: Knobs,
+        environment: Environment,
+        estimator: Estimator | None,
+        timeline: bool,
+    ) -> None:
+        self.workload = workload
+        self.cluster = cluster
+        self.policy = policy
+        self.environment = environment
+        self._settings = _Settings(policy)
+        self._estimator = estimator
+        self._records = [Record() for _ in range(len(workload))]
+        self._closed = self._events = self._shares = 0
+        facts = workload.facts
+        self._timeline = Timeline([f.label for f in facts], [f.gpus for f in facts]) if timeline else None
+        columns = Columns.of(workload)
+        core_workload = _core.workload(
+            columns.submit_ms,
+            columns.duration_ms,
+            columns.spread_ppm,
+            columns.skew_ppm,
+            columns.gpus,
+            _homes(workload, cluster),
+        )
+        widest = max(vc.gpus for vc in cluster.vcs)
+        self._core = _core.engine(
+            core_workload,
+            [(vc.nodes, vc.gpus_per_node, vc.first_node) for vc in cluster.vcs],
+            policy.name,
+            self._settings.plan(knobs),
+            environment.placement,
+            [environment.restart_ms(gpus) if gpus <= widest else 0 for gpus in core_workload.widths],
+            environment.cold_start_ms,
+            environment.estimator is not None,
+            _core_estimator(estimator, workload),
+            environment.completed_gpu_ms,
+            timeline,
+        )
+
+    # ---- running ---------------------------------------------------------------------------------
+
+    def run(self, until_ms: int | None = None) -> None:
+        """Run until nothing is left to happen, or up to (not including) an instant."""
+        self._core.run(until_ms)
+        if until_ms is None and self._core.active_count:
+            raise _stuck(self.policy, self.workload, self._core.active_count, self._core.first_active)
+
+    def update(self, time_ms: int, knobs: Knobs) -> None:
+        """Change the knobs at an instant that has not been simulated yet; projected, legal knobs only."""
+        if time_ms < self.now_ms:
+            raise ConfigError(f"knob update at {time_ms} ms: the simulation is already at {self.now_ms} ms")
+        self._core.update(time_ms, self._settings.plan(knobs))
+
+    def snapshot(self) -> Snapshot:
+        """Return the state at `now_ms`; the run may go on from it elsewhere, unchanged, on either engine."""
+        state = self._core.save()
+        return Snapshot(
+            now_ms=state["now_ms"],
+            knobs=self.knobs,
+            jobs=tuple(self._job_view(values) for values in state["jobs"]),
+            arrived=state["arrived"],
+            places=state["places"],
+            tick_anchor_ms=state["tick_anchor_ms"],
+            dirty=state["dirty"],
+            reviews_ms=tuple(None for _ in self.cluster.vcs),
+            completed_gpu_ms=state["completed_gpu_ms"],
+            sampled=state["sampled"],
+            estimator=self._estimator.fork() if self._estimator else None,
+            crossing=state["crossing"],
+        )
+
+    def active(self, job_id: int) -> JobView | None:
+        """Return a copy of a job that is pending or running now, None otherwise."""
+        values = self._core.active(job_id)
+        return None if values is None else self._job_view(values)
+
+    # ---- results ---------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        return self._core.now_ms
+
+    @property
+    def events(self) -> int:
+        return self._core.events
+
+    @property
+    def held_gpu_ms(self) -> int:
+        return self._core.held_gpu_ms
+
+    @property
+    def held_before_gpu_ms(self) -> int:
+        return self._core.held_before_gpu_ms
+
+    @property
+    def knobs(self) -> Knobs:
+        return self._settings.known[self._core.knobs]
+
+    @property
+    def records(self) -> list[Record]:
+        """What became of each job so far."""
+        for job_id, first_start_ms, finish_ms, held_ms, preemptions, rejected in self._core.closed_since(
+            self._closed
+        ):
+            self._records[job_id] = Record(first_start_ms, finish_ms, held_ms, preemptions, rejected)
+            self._closed += 1
+        return self._records
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The events so far, None if they are not kept."""
+        if self._timeline is not None:
+            self._read_log(self._timeline.events)
+        return self._timeline
+
+    def _read_log(self, events: list[Event]) -> None:
+        times, kinds, jobs, details, nodes, gpus = self._core.log_since(self._events, self._shares)
+        shares = list(zip(nodes.tolist(), gpus.tolist(), strict=True))
+        used = 0
+        columns = (times.tolist(), kinds.tolist(), jobs.tolist(), details.tolist())
+        for time_ms, kind, job_id, detail in zip(*columns, strict=True):
+            if kind in (_START, _PREEMPT):
+                events.append(Event(time_ms, _KINDS[kind], job_id, tuple(shares[used : used + detail])))
+                used += detail
+            elif kind == _KNOBS:
+                events.append(Event(time_ms, _KINDS[kind], detail=self._settings.known[detail].text()))
+            else:
+                text = self._rejection(job_id) if kind == _REJECT else ""
+                events.append(Event(time_ms, _KINDS[kind], job_id, (), text))
+        self._events += len(times)
+        self._shares += used
+
+    def _rejection(self, job_id: int) -> str:
+        home = self.cluster.home(self.workload.facts[job_id].vc)
+        if home is None:
+            return "no such virtual cluster"
+        return f"wider than {self.cluster.vcs[home].gpus} GPUs"
+
+    def _job_view(self, values: Sequence[Any]) -> JobView:
+        facts = self.workload.facts[values[0]]
+        job = JobView(values[0], facts, values[1], None)
+        for name, value in zip(_JOB_FIELDS, values, strict=True):
+            if name == "running":
+                job.state = JobState.RUNNING if value else JobState.PENDING
+            else:
+                setattr(job, name, value)
+        return job
+
+
+def _job_tuple(job: JobView) -> tuple[Any, ...]:
+    running = job.state is JobState.RUNNING
+    return tuple(running if name == "running" else getattr(job, name) for name in _JOB_FIELDS)
+
+
+def _homes(workload: Workload, cluster: Cluster) -> NDArray[np.int32]:
+    if cluster.pooled:
+        return np.zeros(len(workload), dtype=np.int32)
+    numbers: dict[str | None, int] = {vc.name: home for home, vc in enumerate(cluster.vcs)}
+    return np.array([numbers.get(facts.vc, -1) for facts in workload.facts], dtype=np.int32)
+
+
+def _core_estimator(estimator: Estimator | None, workload: Workload) -> _core.Estimator | None:
+    if estimator is None:
+        return None
+    if type(estimator) is OracleEstimator:
+        if estimator.duration_ms is workload.duration_ms:
+            return _core.oracle(Columns.of(workload).duration_ms)
+        return _core.oracle(np.array(estimator.duration_ms, dtype=np.int64))
+    return _core.learner(estimator, workload.facts)
+
+
+def _stuck(policy: Policy, workload: Workload, count: int, first: int) -> ConfigError:
+    facts = workload.facts[first]
+    return ConfigError(
+        f"policy {policy.name} leaves {count} jobs waiting for ever, "
+        f"job {facts.label} with {facts.gpus} GPUs among them; the run ends here."
+    )
+
+
+# ---- many settings on one situation ------------------------------------------------------------------
+
+
+class FastSituation:
+    """A situation's state in the core, from which any number of settings are tried: a copy is a fork."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        workload: Workload,
+        cluster: Cluster,
+        policy: Policy,
+        environment: Environment,
+        until_ms: int | None,
+    ) -> None:
+        self._engine = FastEngine.resume(snapshot, workload, cluster, policy, environment)
+        self._core = _core.Situation(self._engine._core, until_ms)
+
+    def stays(self, candidates: Sequence[Knobs], threads: int | None = None) -> list[Stays]:
+        """Return how long each job stays under each setting, in order, the same on any number of threads."""
+        engine = self._engine
+        plans = [engine._settings.plan(knobs) for knobs in candidates]
+        found = []
+        for ages, idles, stuck, first in self._core.stays(plans, threads or _cores()):
+            if stuck:
+                raise _stuck(engine.policy, engine.workload, stuck, first)
+            found.append(Stays(ages, idles))
+        return found
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

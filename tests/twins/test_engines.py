@@ -1,0 +1,140 @@
+"""Two engines, one answer: the compiled core against the reference engine, compared with `==`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import find, given
+from hypothesis import strategies as st
+
+import replay
+import strategies as some
+from trimtab.cluster import Cluster
+from trimtab.errors import ConfigError
+from trimtab.job import JobFacts
+from trimtab.policies.tiresias import Tiresias
+from trimtab.simulate import fast
+from trimtab.simulate.engine import Engine
+from trimtab.simulate.engines import Simulation, engine_name, make_engine
+from trimtab.simulate.fast import FastEngine
+from trimtab.simulate.workload import Workload
+from twins.pairs import check_equal, compiled, ending, events, examples, moments, state
+
+
+@examples(400)
+@given(some.cases(updates_max=3))
+def test_the_twins_give_the_same_events(case):
+    """All policies, placements and knobs, hot updates, virtual clusters, learnt and given estimates."""
+    reference, core = case.engine(), compiled(case)
+    assert ending(reference) == ending(core)
+    check_equal(reference, core)
+
+
+@examples(150)
+@given(some.cases(updates_max=2), st.data())
+def test_the_twins_agree_at_every_stop(case, data):
+    """Stopped at instants in mid-run, both are in the same state, and the core's indexes are what the
+    allocations say."""
+    reference, core = case.engine(), compiled(case)
+    for until_ms in sorted(data.draw(st.lists(moments(case), min_size=1, max_size=4))):
+        assert ending(reference, until_ms) == ending(core, until_ms)
+        check_equal(reference, core)
+        assert state(reference.snapshot()) == state(core.snapshot())
+        core._core.check_indexes()
+        for job_id in range(len(case.workload)):
+            assert (reference.active(job_id) is None) == (core.active(job_id) is None)
+
+
+@examples(150)
+@given(some.cases(updates_max=2), st.data())
+def test_a_snapshot_goes_on_in_either_engine(case, data):
+    """A snapshot taken by one engine goes on in the other as in itself, also under other knobs."""
+    time_ms = data.draw(moments(case))
+    knobs = data.draw(st.one_of(st.none(), some.settings(case.policy.space)))
+    found = []
+    for first in (case.engine(), compiled(case)):
+        if ending(first, time_ms) is not None:
+            return
+        snapshot = first.snapshot()
+        for engine in (Engine, FastEngine):
+            second = engine.resume(
+                snapshot, case.workload, case.cluster, case.policy, case.environment, timeline=True
+            )
+            if knobs is not None:
+                second.update(snapshot.now_ms, knobs)
+            found.append((ending(second), events(second), second.records, second.held_gpu_ms, second.events))
+    assert all(one == found[0] for one in found)
+
+
+@examples(100)
+@given(some.cases(updates_max=3))
+def test_the_core_keeps_every_promise(case):
+    """The core's own timeline, read by the ledger that knows no engine: no GPU owned twice, each given back
+    by who held it, each job's work exact to the millisecond."""
+    core = compiled(case)
+    if ending(core) is None:
+        replay.check(case, core)  # type: ignore[arg-type]
+
+
+def test_a_demotion_one_millisecond_late_is_found(monkeypatch):
+    """The test of the tests: with a bug planted in the core, the comparison finds a difference."""
+    right = fast._plan
+
+    def late(policy, knobs):
+        plan = right(policy, knobs)
+        plan.grades = [grade + 1 for grade in plan.grades]  # one ms later for a gang of one GPU
+        return plan
+
+    monkeypatch.setattr(fast, "_plan", late)
+
+    def differs(case: some.Case) -> bool:
+        reference, core = case.engine(), compiled(case)
+        return ending(reference) != ending(core) or events(reference) != events(core)
+
+    found = find(some.cases(["tiresias"]), differs, settings=examples(2000))
+    monkeypatch.undo()
+    assert not differs(found)
+
+
+def test_many_widths_are_all_scheduled():
+    """A hundred different gang widths wait at once: none is lost."""
+    facts = [JobFacts(f"j{width}", 0, width) for width in range(1, 101)]
+    workload = Workload(facts, [60_000] * len(facts))
+    case = replace(some.plain_case(workload, "tiresias", {}), cluster=Cluster.pool(25, 4), placement="count")
+    core, reference = compiled(case), case.done()
+    core.run()
+    check_equal(reference, core)
+
+
+# ---- which engine runs -------------------------------------------------------------------------------
+
+
+def _made(kind: str, policy, workload: Workload | None = None) -> Simulation:
+    workload = workload or Workload([JobFacts("a", 0, 1)], [1000])
+    case = some.plain_case(workload, "tiresias", {})
+    return make_engine(kind, workload, case.cluster, policy, case.knobs, case.environment)
+
+
+def test_auto_takes_the_core_and_reference_does_not():
+    assert engine_name(_made("auto", Tiresias())) == "compiled"
+    assert engine_name(_made("compiled", Tiresias())) == "compiled"
+    assert engine_name(_made("reference", Tiresias())) == "reference"
+
+
+def test_a_policy_of_ones_own_runs_on_the_reference_engine(capsys):
+    class Mine(Tiresias):
+        name = "mine"
+
+    assert engine_name(_made("auto", Mine())) == "reference"
+    assert engine_name(_made("auto", Mine())) == "reference"
+    assert capsys.readouterr().err == ""
+    with pytest.raises(ConfigError, match="policy mine has no compiled twin"):
+        _made("compiled", Mine())
+
+
+def test_run_times_beyond_64_bits_run_on_the_reference_engine_and_that_is_said_once(capsys):
+    workload = Workload([JobFacts("long", 0, 1)], [1 << 50])
+    assert engine_name(_made("auto", Tiresias(), workload)) == "reference"
+    assert engine_name(_made("auto", Tiresias(), workload)) == "reference"
+    assert capsys.readouterr().err.count("a run time is too long for 64 bits") == 1

@@ -1,0 +1,61 @@
+"""Batches: many settings from one situation equal each of them alone, on any number of threads."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies as some
+from trimtab.errors import TrimtabError
+from trimtab.objective import Stays, find_objective
+from trimtab.simulate.fast import FastSituation
+from trimtab.simulate.whatif import LocalTrials, Situation
+from twins.pairs import ending, examples, moments
+
+
+def _plain(stays: list[Stays]) -> list[tuple[list[int], list[int]]]:
+    return [(one.age_ms.tolist(), one.idle_ms.tolist()) for one in stays]
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[Situation, list[object]]:
+    case = draw(some.cases(updates_max=1))
+    engine = case.engine()
+    if ending(engine, draw(moments(case))) is not None:
+        engine = case.engine()
+    snapshot = engine.snapshot()
+    until_ms = draw(st.one_of(st.none(), st.integers(0, 600_000).map(lambda span: snapshot.now_ms + span)))
+    situation = Situation(snapshot, case.workload, case.cluster, case.policy_name, case.environment, until_ms)
+    settings = draw(st.lists(some.settings(case.policy.space), max_size=4))
+    return situation, [snapshot.knobs, *settings]
+
+
+@examples(150)
+@given(situations())
+def test_a_batch_equals_one_by_one_on_any_number_of_threads(drawn):
+    situation, candidates = drawn
+    fast = FastSituation(
+        situation.snapshot,
+        situation.workload,
+        situation.cluster,
+        some.find_policy(situation.policy),
+        situation.environment,
+        situation.until_ms,
+    )
+    try:
+        expected = [situation.stays(knobs) for knobs in candidates]
+    except TrimtabError as refused:
+        with pytest.raises(type(refused)) as found:
+            fast.stays(candidates, 2)
+        assert str(found.value) == str(refused)  # noqa: PT017
+        return
+    for threads in (1, 2, 3):
+        assert _plain(fast.stays(candidates, threads)) == _plain(expected)
+    assert [_plain(fast.stays([knobs], 1)) for knobs in candidates] == [_plain([one]) for one in expected]
+    objective = find_objective("wait")
+    costs = [
+        LocalTrials(kind, threads).costs(situation, candidates, objective)
+        for kind, threads in (("reference", 1), ("compiled", 1), ("compiled", 2))
+    ]
+    assert costs[0] == costs[1] == costs[2]
