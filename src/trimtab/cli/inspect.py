@@ -17,6 +17,7 @@ from trimtab.cli import options as o
 from trimtab.cli import show
 from trimtab.knobs import write
 from trimtab.policies.catalog import POLICIES
+from trimtab.simulate.fast import compiled_available
 
 
 def policies(format: o.OutputFormat = "text", seed: o.NoSeed = 0, quiet: o.Quiet = False) -> None:
@@ -86,7 +87,7 @@ def doctor(format: o.OutputFormat = "text", seed: o.NoSeed = 0, quiet: o.Quiet =
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "cores": os.cpu_count() or 1,
-        "engine": "reference",
+        "engine": "compiled" if compiled_available() else "reference",
         "parts": {
             name: importlib.util.find_spec(name) is not None for name in ("pooch", "lightgbm", "joblib")
         },

@@ -22,6 +22,8 @@ from trimtab.policies.catalog import find_policy
 from trimtab.policies.policy import Policy
 from trimtab.search.sampler import SAMPLERS
 from trimtab.search.tuner import Tuning
+from trimtab.simulate.engines import ENGINES
+from trimtab.simulate.fast import compiled_available
 from trimtab.simulate.run import ESTIMATES, World
 from trimtab.simulate.whatif import EXECUTORS
 from trimtab.studies.evaluate import Plan
@@ -30,7 +32,6 @@ from trimtab.traces.trace import Trace
 from trimtab.world import Seeds
 
 Format = Literal["text", "json"]
-ENGINES = ("auto", "compiled", "reference")
 
 Source = Annotated[str, typer.Argument(help="FORMAT:PATH, synthetic:PRESET?days=14, or a bare path.")]
 Window = Annotated[str | None, typer.Option(help="START..END, half-open: dates, or offsets such as 7d..21d.")]
@@ -193,7 +194,7 @@ def make_world(
         raise ConfigError(f"spread-speed = {spread_speed:g}: it must be 0.000001 .. 1; nothing was run.")
     if engine not in ENGINES:
         raise UnknownName("engine", engine, ENGINES)
-    if engine == "compiled":
+    if engine == "compiled" and not compiled_available():
         raise ConfigError(
             "engine compiled: this installation has none; use auto or reference; nothing was run."
         )
@@ -204,6 +205,7 @@ def make_world(
         estimates=estimates,
         spread_speed=spread_speed,
         seed=_checked_seed(seed),
+        engine=engine,
     )
 
 

@@ -68,7 +68,7 @@ def tune(
     name, running = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
     trace = o.open_trace(source, window, zone, thin, seed, quiet)
-    with open_trials(executor, count) as trials:
+    with open_trials(executor, count, engine) as trials:
         tuned = tune_at(trace, trace.instant_ms(at), machines, name, running, world, plan, trials)
     if format == "json":
         show.print_json(tuned.jsonable())
@@ -160,7 +160,7 @@ def evaluate(
     trace = o.open_trace(source, None, zone, thin, seed, quiet)
     wanted = [line.strip() for line in lines.split(",")]
     orders = [trace, *(o.shuffled_ties(trace, seed, number) for number in range(tie_seeds))]
-    with open_trials(executor, count) as trials, show.progress(quiet) as advance:
+    with open_trials(executor, count, engine) as trials, show.progress(quiet) as advance:
         runs = [
             walk_forward(one, window, machines, name, base, world, plan, wanted, trials, advance)
             for one in orders
