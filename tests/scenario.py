@@ -10,7 +10,8 @@ from trimtab.job import FULL_SPEED_PPM, JobFacts
 from trimtab.knobs import Knobs, Value
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.policy import Policy
-from trimtab.simulate.engine import Engine, Environment, flat_restart
+from trimtab.simulate.engine import Engine
+from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
 
 COLUMNS = ("job", "submit_s", "duration_s", "gpus", "vc", "skew", "spread_speed")

@@ -16,7 +16,8 @@ from trimtab.job import JobFacts
 from trimtab.knobs import Knob, Knobs, Space
 from trimtab.policies.catalog import POLICIES, find_policy
 from trimtab.policies.policy import Policy
-from trimtab.simulate.engine import Engine, Environment
+from trimtab.simulate.engine import Engine
+from trimtab.simulate.state import Environment
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
 
 # Run times and gaps that meet on instants, thresholds and ends of safe times, and some that do not.

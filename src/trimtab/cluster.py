@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -192,8 +191,9 @@ def _most_free(item: tuple[int, int]) -> tuple[int, int]:
 
 
 def is_spread(nodes: Nodes, gpus_per_node: int) -> bool:
-    """Whether a gang is on more nodes than it needs."""
-    return len(nodes) > math.ceil(sum(gpus for _, gpus in nodes) / gpus_per_node)
+    """Whether a gang is anywhere else than wholly taken nodes and one for the rest."""
+    whole, rest = divmod(sum(gpus for _, gpus in nodes), gpus_per_node)
+    return len(nodes) > whole + (rest > 0) or sum(gpus == gpus_per_node for _, gpus in nodes) < whole
 
 
 @dataclass(frozen=True, slots=True)

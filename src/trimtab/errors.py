@@ -4,7 +4,8 @@
     ├── InputError        a file, row or window that cannot be used
     ├── ConfigError       a setting that is not allowed
     │   ├── UnknownName   a name nobody knows; carries the nearest known one
-    │   └── KnobError     a knob's value outside its rule
+    │   ├── KnobError     a knob's value outside its rule
+    │   └── Thrashing     settings under which jobs are preempted without end
     ├── OutputError       a result that could not be written
     └── InvariantError    Trimtab contradicts itself: a bug, never the user's fault
 
@@ -41,6 +42,10 @@ class UnknownName(ConfigError):
 
 class KnobError(ConfigError):
     """A knob's value breaks its rule."""
+
+
+class Thrashing(ConfigError):
+    """Under these settings jobs take turns and hardly work: nobody would run them."""
 
 
 class OutputError(TrimtabError):

@@ -5,6 +5,7 @@ Everything downstream sees a gain: larger is better, the incumbent is 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,14 +38,18 @@ class Objective:
 
     name: str
     meaning: str
-    cost: Callable[[Stays], float]
+    measure: Callable[[Stays], float]
+
+    def cost(self, stays: Stays | None) -> float:
+        """Return the cost of a trial in seconds; infinite for one that thrashes (None)."""
+        return math.inf if stays is None else self.measure(stays)
 
     def gain(self, incumbent: float, candidate: float) -> float:
         """Return how many times better than the incumbent a candidate is; the incumbent itself has 1.
 
         One second is added to both costs, so that an empty queue does not divide by zero.
         """
-        return (incumbent + 1.0) / (candidate + 1.0)
+        return 1.0 if incumbent == candidate else (incumbent + 1.0) / (candidate + 1.0)
 
 
 def _mean_wait(stays: Stays) -> float:

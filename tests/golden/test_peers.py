@@ -11,7 +11,8 @@ import pytest
 from trimtab.cluster import Cluster
 from trimtab.job import JobFacts
 from trimtab.policies.catalog import find_policy
-from trimtab.simulate.engine import Engine, Environment, flat_restart
+from trimtab.simulate.engine import Engine
+from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import OracleEstimator, Workload
 
 COUNT, NODES = "philly_2w_expected_800gpu_count.csv.gz", "philly_2w_expected_100nodes_consolidated.csv.gz"

@@ -22,7 +22,8 @@ from trimtab.forecast import durations
 from trimtab.forecast.durations import FIRST_GUESS_MS, HistoryEstimator
 from trimtab.job import JobFacts
 from trimtab.policies.catalog import find_policy
-from trimtab.simulate.engine import Engine, Environment, flat_restart
+from trimtab.simulate.engine import Engine
+from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
 from trimtab.traces.synthetic import generate
 from trimtab.world import Seeds

@@ -18,7 +18,8 @@ from trimtab.job import FULL_SPEED_PPM, JobFacts
 from trimtab.knobs import Knobs
 from trimtab.policies import tiresias
 from trimtab.policies.tiresias import Tiresias
-from trimtab.simulate.engine import Engine, Snapshot
+from trimtab.simulate.engine import Engine
+from trimtab.simulate.state import Snapshot
 from trimtab.simulate.workload import Workload
 from trimtab.timeline import Event
 

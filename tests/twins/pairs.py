@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import strategies as some
 from trimtab.errors import TrimtabError
-from trimtab.simulate.engine import Snapshot
 from trimtab.simulate.engines import Simulation
 from trimtab.simulate.fast import FastEngine
+from trimtab.simulate.state import Snapshot
 from trimtab.timeline import Event
 
 

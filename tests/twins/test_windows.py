@@ -9,8 +9,9 @@ import pytest
 
 from trimtab.cluster import Cluster, Placement
 from trimtab.policies.catalog import find_policy
-from trimtab.simulate.engine import Engine, Environment, flat_restart
+from trimtab.simulate.engine import Engine
 from trimtab.simulate.fast import FastEngine
+from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import OracleEstimator, Workload
 from trimtab.traces import helios, pai, table
 

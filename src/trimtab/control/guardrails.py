@@ -51,10 +51,12 @@ def judge(
         return Keep("the running setting costs nothing: there is nothing to gain")
     if best == running:
         return Keep("no setting was better than the running one")
-    if not math.isfinite(gain):
+    if math.isnan(gain) or gain == -math.inf:
         return Keep(f"the search gave a gain of {gain}, which is no number to act on")
     if running_for_ms < rails.dwell_ms:
         return Keep(f"running for {running_for_ms / 1000:g} s, dwell is {rails.dwell_ms / 1000:g} s")
     if gain <= 1 or gain < rails.gain_min:
         return Keep(f"gain {gain:.3f} is under {max(rails.gain_min, 1):g}")
+    if math.isinf(gain):
+        return Apply(best, "the running setting makes jobs thrash; this one reaches an end")
     return Apply(best, f"gain {gain:.3f} reaches {max(rails.gain_min, 1):g}")

@@ -22,7 +22,11 @@ Costs = Callable[[Sequence[Knobs]], list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One proposal and its fate: `simulated`, or `duplicate` of a setting whose cost was already known."""
+    """One proposal and its fate.
+
+    `simulated`; `thrashes`, where jobs were preempted without end and the cost is infinite; or
+    `duplicate` of a setting whose cost was already known.
+    """
 
     knobs: Knobs
     fate: str
@@ -168,6 +172,8 @@ def _try(found: Search, costs: Costs, proposals: Sequence[tuple[Knobs, str]], bu
 def _fates(found: Search, proposals: Sequence[tuple[Knobs, str]], fresh: set[Knobs]) -> Iterator[Trial]:
     for knobs, purpose in proposals:
         if knobs in found.costs:
-            fate = "simulated" if knobs in fresh else "duplicate"
-            fresh.discard(knobs)
+            fate = "duplicate"
+            if knobs in fresh:
+                fate = "thrashes" if math.isinf(found.costs[knobs]) else "simulated"
+                fresh.discard(knobs)
             yield Trial(knobs, fate, purpose, found.costs[knobs], found.gain_of(knobs))

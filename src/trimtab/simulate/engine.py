@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
 from heapq import heappop, heappush
-from typing import NamedTuple
 
-from trimtab.cluster import Cluster, ClusterView, Placement, is_spread
-from trimtab.errors import ConfigError, InvariantError, TrimtabError
+from trimtab.cluster import Cluster, ClusterView, is_spread
+from trimtab.errors import ConfigError, InvariantError, Thrashing, TrimtabError
 from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Move, Nodes
 from trimtab.knobs import Knobs
-from trimtab.policies.policy import Decision, Plan, Policy, Preempt, QueuePolicy, Start
+from trimtab.policies.policy import Plan, Policy, QueuePolicy
+from trimtab.simulate.decisions import carry_out
 from trimtab.simulate.partition import Partition
 from trimtab.simulate.queue import JobClass
+from trimtab.simulate.state import Environment, Record, Snapshot, Update
 from trimtab.simulate.walk import Walk
-from trimtab.simulate.workload import Estimator, Workload
+from trimtab.simulate.workload import Workload
 from trimtab.timeline import Timeline, seconds
 
 # Kinds of timed events, in the order they are handled at one instant.
@@ -33,73 +32,6 @@ _FIRST_RUNNING_PLACE = -(1 << 60)
 
 # A whole-pass policy may let jobs wait in an empty cluster through so many reviews, not for ever.
 _IDLE_PASSES_MAX = 10_000
-
-
-def flat_restart(restart_ms: int) -> Callable[[int], int]:
-    """Return a restart cost that is the same for every gang."""
-    return partial(_flat, restart_ms)
-
-
-def _flat(restart_ms: int, gpus: int) -> int:
-    return restart_ms
-
-
-@dataclass(frozen=True)
-class Environment:
-    """The world a policy runs in: not a knob, the same for all policies of one comparison.
-
-    Attributes:
-        placement: How gangs are put on nodes.
-        restart_ms: GPUs of a gang -> ms that a job holds them without progress when it resumes.
-        cold_start_ms: The same at a job's first start.
-        estimator: Where run-time estimates come from, None for nowhere.
-        completed_gpu_ms: Services of jobs completed before the simulation begins.
-    """
-
-    placement: Placement = "consolidated"
-    restart_ms: Callable[[int], int] = field(default_factory=lambda: flat_restart(62_000))
-    cold_start_ms: int = 0
-    estimator: Estimator | None = None
-    completed_gpu_ms: tuple[int, ...] = ()
-
-
-class Update(NamedTuple):
-    """A change of knobs at an instant."""
-
-    time_ms: int
-    knobs: Knobs
-
-
-@dataclass
-class Record:
-    """What became of one job; times in ms, None for what did not happen."""
-
-    first_start_ms: int | None = None
-    finish_ms: int | None = None
-    held_ms: int = 0
-    preemptions: int = 0
-    rejected: bool = False
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A scheduler's state at an instant, before anything of that instant has happened.
-
-    `jobs` are the active ones, settled to `now_ms`; how long they will run is not in it.
-    """
-
-    now_ms: int
-    knobs: Knobs
-    jobs: tuple[JobView, ...]
-    arrived: int  # jobs of the workload that have been submitted
-    places: tuple[int, int, int]
-    tick_anchor_ms: int
-    dirty: tuple[bool, ...]
-    reviews_ms: tuple[int | None, ...]
-    completed_gpu_ms: tuple[int, ...]
-    sampled: tuple[int, int]  # completed services in the plan's sample, and when it was taken (ms)
-    estimator: Estimator | None
-    crossing: tuple[int, ...] = ()  # running jobs whose level is to be looked at this very instant
 
 
 class Engine:
@@ -131,6 +63,8 @@ class Engine:
         self.timeline = Timeline([f.label for f in facts], [f.gpus for f in facts]) if timeline else None
         self.now_ms = facts[0].submit_ms if facts else 0
         self.events = 0
+        self.preemptions = 0
+        self.preemptions_max: int | None = None  # a run with more of them ends in `Thrashing`
         self.held_gpu_ms = 0
         self._indexed = isinstance(policy, QueuePolicy) and not by_the_book
         self._jobs: dict[int, JobView] = {}
@@ -555,7 +489,7 @@ class Engine:
             self._commit(part, *Walk(part, self._jobs, self.plan, self.now_ms, self._relaxed).run())
             return
         decisions = self.policy.decide(self._view(part), self.knobs)
-        lost, places = self._carry_out(part, decisions)
+        lost, places = carry_out(decisions, part, self._jobs, self._parts.index(part), self.policy.name)
         self._commit(part, lost, places)
         self._idle_passes = 0 if decisions or part.running else self._idle_passes + 1
         if self._idle_passes > _IDLE_PASSES_MAX and not self._more_comes():
@@ -580,49 +514,6 @@ class Engine:
                 (pending if job.state is JobState.PENDING else running).append(job)
         sample = tuple(self._completed[: self._sampled[0]])
         return ClusterView(self.now_ms, part.vc, tuple(pending), tuple(running), part.free_map(), sample)
-
-    def _carry_out(
-        self, part: Partition, decisions: list[Decision]
-    ) -> tuple[list[JobView], dict[int, Nodes]]:
-        """Check a policy's decisions, preemptions first, and enter them in the index."""
-        lost: list[JobView] = []
-        places: dict[int, Nodes] = {}
-        free = part.free_map()
-        for decision in decisions:
-            if isinstance(decision, Preempt):
-                job = part.running.get(decision.job_id)
-                if job is None or job.shielded or job in lost:
-                    raise self._refusal(decision, "it is not running, or may not be preempted now")
-                lost.append(job)
-                free.give(job.nodes)
-                part.index.add(part.top(job), part.levels, job.nodes, 1)
-            elif not isinstance(decision, Start):
-                raise ConfigError(
-                    f"policy {self.policy.name} decides {decision!r}, which is neither Start nor Preempt; "
-                    "the run ends here."
-                )
-        for decision in decisions:
-            if isinstance(decision, Start):
-                waiting = self._jobs.get(decision.job_id)
-                if (
-                    waiting is None
-                    or self._parts[waiting.home] is not part
-                    or decision.job_id in places
-                    or (waiting.nodes and waiting not in lost)
-                ):
-                    raise self._refusal(decision, "it is not pending here")
-                nodes = free.place(waiting.gpus) if decision.nodes is None else decision.nodes
-                if nodes is None or not free.may_take(nodes, waiting.gpus):
-                    raise self._refusal(decision, "its GPUs are not free")
-                free.take(nodes)
-                part.index.add(waiting.level if part.preemptive else 0, part.levels, nodes, -1)
-                places[decision.job_id] = nodes
-        return lost, places
-
-    def _refusal(self, decision: Decision, rule: str) -> ConfigError:
-        verb, job = type(decision).__name__.lower(), self._jobs.get(decision.job_id)
-        who = f"id {decision.job_id!r}" if job is None else job.facts.label
-        return ConfigError(f"policy {self.policy.name} asks to {verb} job {who}: {rule}; the run ends here.")
 
     def _commit(self, part: Partition, lost: list[JobView], places: dict[int, Nodes]) -> None:
         """Preempt, then start, in walk order; then each queue stands as running jobs first, pending after."""
@@ -678,6 +569,9 @@ class Engine:
         job.nodes = ()
         job.shielded = False
         job.preemptions += 1
+        self.preemptions += 1
+        if self.preemptions_max is not None and self.preemptions > self.preemptions_max:
+            raise Thrashing(f"more than {self.preemptions_max} preemptions under {self.knobs.text()}")
         job.stopped_ms = self.now_ms
         if job.overhead_ms:
             self._wasted_starts += 1
@@ -696,7 +590,7 @@ class Engine:
             job.settle(self.now_ms)
         progress = len(self._completed), sum(job.done for job in self._jobs.values())
         if progress == self._progress and not self._more_comes():
-            raise ConfigError(
+            raise Thrashing(
                 f"policy {self.policy.name} under {self.knobs.text()}: {len(self._jobs)} jobs take turns and "
                 "none runs long enough to pay for its restart; the run ends here."
             )

@@ -8,8 +8,9 @@ from trimtab.cluster import Cluster
 from trimtab.errors import ConfigError, UnknownName
 from trimtab.knobs import Knobs
 from trimtab.policies.policy import Policy
-from trimtab.simulate.engine import Engine, Environment
+from trimtab.simulate.engine import Engine
 from trimtab.simulate.fast import FastEngine, compiled_available, core_unwanted, has_twin, twin_refusal
+from trimtab.simulate.state import Environment
 from trimtab.simulate.workload import Workload
 
 ENGINES = ("auto", "compiled", "reference")

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trimtab.cluster import Cluster
-from trimtab.simulate.engine import Record
+from trimtab.simulate.state import Record
 from trimtab.simulate.workload import Workload
 from trimtab.timeline import Timeline
 from trimtab.traces.trace import Trace

@@ -16,9 +16,9 @@ from trimtab.errors import ConfigError
 from trimtab.forecast.durations import HistoryEstimator
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
-from trimtab.simulate.engine import Environment, flat_restart
 from trimtab.simulate.engines import engine_name, make_engine
 from trimtab.simulate.metrics import Metrics, jobs_table, metrics_of
+from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
 from trimtab.timeline import Timeline
 from trimtab.traces.trace import Provenance, Trace

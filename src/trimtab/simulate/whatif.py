@@ -15,17 +15,20 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from trimtab.cluster import Cluster
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, Thrashing
 from trimtab.job import FULL_SPEED_PPM
 from trimtab.knobs import Knobs
 from trimtab.objective import Objective, Stays, find_objective
 from trimtab.policies.catalog import find_policy
-from trimtab.simulate.engine import Engine, Environment, Snapshot
+from trimtab.simulate.engine import Engine
 from trimtab.simulate.engines import runs_compiled
 from trimtab.simulate.fast import FastSituation
+from trimtab.simulate.state import Environment, Snapshot
 from trimtab.simulate.workload import Workload
 
 EXECUTORS = ("local", "processes")
+
+_PREEMPTIONS_A_JOB_MAX = 50
 
 
 @dataclass(frozen=True)
@@ -53,13 +56,22 @@ class Situation:
         )
         return cls(engine.snapshot(), workload, cluster, policy, environment, None)
 
-    def stays(self, knobs: Knobs) -> Stays:
-        """Return how long each job of the situation stays if these knobs hold from now on."""
+    @property
+    def preemptions_max(self) -> int:
+        """More preemptions than this are thrashing; the settings are not worth simulating further."""
+        return 1000 + _PREEMPTIONS_A_JOB_MAX * len(self.workload)
+
+    def stays(self, knobs: Knobs) -> Stays | None:
+        """Return how long each job stays if these knobs hold from now on, None if they make jobs thrash."""
         engine = Engine.resume(
             self.snapshot, self.workload, self.cluster, find_policy(self.policy), self.environment
         )
         engine.update(self.snapshot.now_ms, knobs)
-        engine.run(self.until_ms)
+        engine.preemptions_max = self.preemptions_max
+        try:
+            engine.run(self.until_ms)
+        except Thrashing:
+            return None
         done_before = {job.id: job.done for job in self.snapshot.jobs}
         ages, idles = [], []
         for job_id, facts in enumerate(self.workload.facts):

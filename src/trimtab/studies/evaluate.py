@@ -23,10 +23,10 @@ from trimtab.policies.catalog import find_policy
 from trimtab.report.lines import Evaluation, Line
 from trimtab.search.spaces import search_space
 from trimtab.search.tuner import Search, Tuning, search
-from trimtab.simulate.engine import Environment
 from trimtab.simulate.engines import Simulation, make_engine
 from trimtab.simulate.metrics import jobs_table, metrics_of
 from trimtab.simulate.run import World
+from trimtab.simulate.state import Environment
 from trimtab.simulate.whatif import Situation, Trials
 from trimtab.simulate.workload import Workload
 from trimtab.studies.futures import last_hour_again, oracle_future

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trimtab.job import FULL_SPEED_PPM, JobFacts, JobView
-from trimtab.simulate.engine import Environment, Snapshot
 from trimtab.simulate.engines import Simulation
+from trimtab.simulate.state import Environment, Snapshot
 from trimtab.simulate.whatif import Situation
 from trimtab.simulate.workload import OracleEstimator, Workload
 
