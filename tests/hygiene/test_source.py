@@ -29,7 +29,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
 
 LINES_MAX = 700
 # Longer than that today: to be split, never to grow.
-LONG_FILES = {"simulate/engine.py": 790}
+LONG_FILES: dict[str, int] = {}
 
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "managers", "misc"}
 
