@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -15,13 +15,25 @@ from trimtab.errors import OutputError
 from trimtab.policies.catalog import find_policy
 from trimtab.report.evaluate import evaluate_page
 from trimtab.report.page import write_page
+from trimtab.simulate.fast import compiled_available
 from trimtab.simulate.whatif import open_trials
 from trimtab.studies.evaluate import LINES, evaluate
 from trimtab.traces.loader import load
 
-_SOURCE = "synthetic:philly?days=10&seed=1"
-_WINDOW = "7d..9d"
-_NODES = 32
+_SOURCE = "synthetic:philly?days=11&seed=3"
+_NODES = 40
+
+
+class _Size(NamedTuple):
+    """How much the demo does: enough to see something, little enough to wait for."""
+
+    window: str
+    interval: str
+    budget: int
+
+
+_COMPILED = _Size("7d..11d", "3h", 20)
+_REFERENCE = _Size("7d..9d", "6h", 6)
 
 
 def demo(
@@ -40,14 +52,15 @@ def demo(
         raise OutputError(f"{out}: {error.strerror}; nothing was run.") from None
     show.check_writable([out / "report.html"])
     world = o.make_world("consolidated", "62", "oracle", 0.5, seed, "auto")
+    size = _COMPILED if compiled_available() else _REFERENCE
     trace = load(_SOURCE)
-    plan = o.make_plan("wait", "bluefin", 16, "2h", "24h", "36h", 1.1, "30m")
+    plan = o.make_plan("wait", "bluefin", size.budget, size.interval, "24h", "48h", 1.1, "30m")
     policy = find_policy("tiresias")
     workers = o.make_workers("processes", None)
     with open_trials("processes", workers) as trials, show.progress(quiet) as advance:
         found = evaluate(
             trace,
-            _WINDOW,
+            size.window,
             Cluster.pool(_NODES, 8),
             policy.name,
             policy.space.defaults,
