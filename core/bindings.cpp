@@ -231,7 +231,8 @@ nb::list stays(const Situation& situation, const std::vector<Plan>& plans, std::
     }
     nb::list found;
     for (const Stays& one : computed) {
-        found.append(nb::make_tuple(array(one.age_ms), array(one.idle_ms), one.stuck, one.first_stuck));
+        found.append(nb::make_tuple(array(one.age_ms), array(one.idle_ms), one.thrashes, one.stuck,
+                                    one.first_stuck));
     }
     return found;
 }
@@ -246,6 +247,8 @@ void translate(const std::exception_ptr& thrown, void*) {
         std::rethrow_exception(thrown);
     } catch (const InvariantError& error) {
         raise_as("InvariantError", error.what());
+    } catch (const Thrashing& error) {
+        raise_as("Thrashing", error.what());
     } catch (const ConfigError& error) {
         raise_as("ConfigError", error.what());
     }
@@ -321,6 +324,10 @@ NB_MODULE(_core, module) {
     nb::class_<Engine>(module, "Engine")
         .def_prop_ro("now_ms", &Engine::now_ms)
         .def_prop_ro("events", &Engine::events)
+        .def_prop_ro("preemptions", &Engine::preemptions)
+        .def_prop_ro("preemptions_max", [](const Engine& engine) { return optional(engine.preemptions_max()); })
+        .def("limit_preemptions", [](Engine& engine, nb::object most) { engine.limit_preemptions(number(most)); },
+             "most"_a.none())
         .def_prop_ro("held_gpu_ms", &Engine::held_gpu_ms)
         .def_prop_ro("held_before_gpu_ms", &Engine::held_before_gpu_ms)
         .def_prop_ro("knobs", &Engine::knobs)

@@ -9,9 +9,13 @@ namespace {
 // Places of running jobs lie far below those of pending ones: they come first in their queue.
 constexpr std::int64_t FIRST_RUNNING_PLACE = -(std::int64_t{1} << 60);
 
-// Whether a gang is on more nodes than it needs.
+constexpr GpuMs LONGEST_ESTIMATE_GPU_MS = std::int64_t{1} << 42;
+
+// Whether a gang is anywhere else than wholly taken nodes and one for the rest.
 bool is_spread(const Nodes& nodes, std::int32_t gpus, std::int32_t gpus_per_node) {
-    return nodes.size() > ceil_div(gpus, gpus_per_node);
+    const auto is_whole = [gpus_per_node](Share share) { return share.gpus == gpus_per_node; };
+    return nodes.size() > ceil_div(gpus, gpus_per_node) ||
+           std::count_if(nodes.begin(), nodes.end(), is_whole) < gpus / gpus_per_node;
 }
 
 }  // namespace
@@ -164,12 +168,22 @@ Ms Engine::ask_estimate_ms(JobId id) {
         for (JobId other = first_; other >= 0; other = at(other).after) {
             Job& job = at(other);
             if (job.state == State::pending && job.first_start_ms == NONE) {
-                job.estimate_ms = estimator_->estimate_ms(other, now_ms_, plan_.history_weight);
+                job.estimate_ms = ask(other);
             }
         }
         rebuild();
     }
-    return estimator_->estimate_ms(id, now_ms_, plan_.history_weight);
+    return ask(id);
+}
+
+// Times GPUs and parts per million, an estimate has to fit in 64 bits; learnt ones are not known beforehand.
+Ms Engine::ask(JobId id) {
+    const Ms estimate_ms = estimator_->estimate_ms(id, now_ms_, plan_.history_weight);
+    if (estimate_ms > LONGEST_ESTIMATE_GPU_MS / std::max(1, workload_->gpus[static_cast<std::size_t>(id)])) {
+        throw ConfigError("job " + std::to_string(id) + " is estimated to run " + std::to_string(estimate_ms) +
+                          " ms, too long for 64 bits; use the reference engine; the run ends here.");
+    }
+    return estimate_ms;
 }
 
 void Engine::finish(Job& job) {
@@ -205,6 +219,7 @@ void Engine::change_level(Job& job) {
             home_of(job).index.add(top, bottom, job.nodes, sinks ? 1 : -1);
         }
         move(job, level);
+        home_of(job).reseat(job, plan_);
     }
     home_of(job).dirty = true;
     schedule(job);
@@ -221,6 +236,7 @@ void Engine::unshield(Job& job) {
     part.index.add(0, job.level, job.nodes, 1);
     part.dirty = true;
     job.settle(now_ms_);
+    part.reseat(job, plan_);
     schedule(job);
 }
 
@@ -294,17 +310,15 @@ void Engine::rebuild() {
     const std::int32_t levels =
         plan_.preemptive ? std::max(plan_.levels(), static_cast<std::int32_t>(grades) + 1) : 1;
     for (Partition& part : parts_) {
-        part.rebuild(jobs_, levels, plan_.preemptive);
         part.dirty = true;
     }
     for (JobId id = first_; id >= 0; id = at(id).after) {
+        if (at(id).state == State::running) at(id).settle(now_ms_);
+    }
+    for (Partition& part : parts_) part.rebuild(jobs_, levels, plan_);
+    for (JobId id = first_; id >= 0; id = at(id).after) {
         Job& job = at(id);
-        if (job.state == State::pending) {
-            enqueue(job);
-        } else {
-            job.settle(now_ms_);
-            schedule(job);
-        }
+        job.state == State::pending ? enqueue(job) : schedule(job);
     }
 }
 
@@ -431,7 +445,10 @@ void Engine::commit(Partition& part) {
     for (const JobId id : walk_.lost) stop(part, at(id));
     for (const auto& [id, nodes] : walk_.places) start(part, at(id), nodes);
     order_by_queue(settlers_);
-    for (const JobId id : settlers_) at(id).place = ++running_place_;
+    for (const JobId id : settlers_) {
+        at(id).place = ++running_place_;
+        if (plan_.rank == Rank::place) part.reseat(at(id), plan_);
+    }
     if (!dropped_.empty()) {
         std::vector<JobId> in_order = dropped_;
         order_by_queue(in_order);
@@ -475,7 +492,7 @@ void Engine::start(Partition& part, Job& job, const Nodes& nodes) {
         job.shielded = true;
         part.index.add(0, job.level, nodes, -1);
     }
-    part.hold(job);
+    part.hold(job, plan_);
     used_gpus_ += job.gpus;
     for (const Share share : nodes) {
         if (part.index.spare(part.levels - 1, share.node) < 0) {
@@ -495,6 +512,10 @@ void Engine::stop(Partition& part, Job& job) {
     job.nodes.clear();
     job.shielded = false;
     ++job.preemptions;
+    ++preemptions_;
+    if (preemptions_max_ != NONE && preemptions_ > preemptions_max_) {
+        throw Thrashing("more than " + std::to_string(preemptions_max_) + " preemptions under " + plan_.text);
+    }
     job.stopped_ms = now_ms_;
     if (job.overhead_ms != 0 && ++wasted_starts_ > 1000 + 100 * std::int64_t{active_}) check_progress();
     const std::int32_t width = workload_->width_class[static_cast<std::size_t>(job.id)];
@@ -515,8 +536,8 @@ void Engine::check_progress() {
     }
     const std::pair<std::size_t, Wide> progress{completed_.size(), done};
     if (progress == progress_ && !more_comes()) {
-        throw ConfigError("policy " + policy_ + " under " + plan_.text + ": " + std::to_string(active_) +
-                          " jobs take turns and none runs long enough to pay for its restart; the run ends here.");
+        throw Thrashing("policy " + policy_ + " under " + plan_.text + ": " + std::to_string(active_) +
+                        " jobs take turns and none runs long enough to pay for its restart; the run ends here.");
     }
     progress_ = progress;
     wasted_starts_ = 0;
@@ -600,7 +621,7 @@ void Engine::restore(const SavedState& saved) {
         if (twin.state == State::running) {
             Partition& part = home_of(twin);
             twin.seat = static_cast<std::int32_t>(part.running.size());
-            part.running.push_back(twin.id);
+            part.running.push_back({twin.id, twin.gpus, twin.level, !twin.shielded, {}});
             used_gpus_ += twin.gpus;
         }
     }
@@ -624,11 +645,25 @@ void Engine::check_end() const {
     }
 }
 
+void Engine::check_seats(const Partition& part, const Partition& anew) const {
+    if (!part.preemptive || plan_.is_gittins()) return;
+    for (std::size_t place = 0; place < part.running.size(); ++place) {
+        const Seat &kept = part.running[place], &made = anew.running[place];
+        if (kept.level == made.level && kept.preemptible == made.preemptible &&
+            kept.key.at(now_ms_) == made.key.at(now_ms_)) {
+            continue;
+        }
+        throw InvariantError("seat of job " + std::to_string(kept.id) + " is not kept up");
+    }
+}
+
 void Engine::check_indexes() {
     for (const Partition& part : parts_) {
         Partition anew(part.vc, part.counted, part.widths);
         anew.running = part.running;
-        anew.rebuild(jobs_, part.levels, part.preemptive);
+        std::vector<Job> copies = jobs_;
+        anew.rebuild(copies, part.levels, plan_);
+        check_seats(part, anew);
         for (std::int32_t level = 0; level < part.levels; ++level) {
             for (std::int32_t node = 0; node < part.index.nodes(); ++node) {
                 if (part.index.spare(level, node) == anew.index.spare(level, node)) continue;

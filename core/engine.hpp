@@ -62,10 +62,15 @@ public:
     // Change the plan at an instant that has not been simulated yet.
     void update(Ms time_ms, Plan plan);
 
+    // A run with more preemptions than these ends in `Thrashing`; NONE for no limit.
+    void limit_preemptions(std::int64_t most) { preemptions_max_ = most; }
+    std::int64_t preemptions_max() const { return preemptions_max_; }
+
     SavedState save();
 
     Ms now_ms() const { return now_ms_; }
     std::int64_t events() const { return events_; }
+    std::int64_t preemptions() const { return preemptions_; }
     GpuMs held_gpu_ms() const { return held_gpu_ms_; }
     GpuMs held_before_gpu_ms() const { return held_before_gpu_ms_; }
     std::int32_t knobs() const { return plan_.knobs; }
@@ -126,6 +131,7 @@ private:
     void move(Job& job, std::int32_t level);
     void lift(Job& job);
     Ms ask_estimate_ms(JobId id);
+    Ms ask(JobId id);
 
     bool on_tick();
     void pass(Partition& part);
@@ -136,6 +142,7 @@ private:
     void release(Job& job);
 
     void check_end() const;
+    void check_seats(const Partition& part, const Partition& anew) const;
     void note(EventKind kind, JobId id, std::int32_t detail = 0);
     void note_nodes(EventKind kind, const Job& job);
 
@@ -174,6 +181,8 @@ private:
     GpuMs held_before_gpu_ms_ = 0;
     GpuMs held_by_finished_gpu_ms_ = 0;
     std::int64_t events_ = 0;
+    std::int64_t preemptions_ = 0;
+    std::int64_t preemptions_max_ = NONE;
     JobId arrived_ = 0;
     std::vector<JobId> closed_;
     Log log_;

@@ -35,6 +35,10 @@ void Extra::add(const Nodes& nodes) {
     }
 }
 
+void Extra::remove(const Nodes& nodes) {
+    for (const Share share : nodes) more_[static_cast<std::size_t>(share.node)] -= share.gpus;
+}
+
 void NodeIndex::reset(std::int32_t levels, std::int32_t nodes, std::int32_t gpus_per_node) {
     nodes_ = nodes;
     size_ = gpus_per_node;
@@ -104,7 +108,7 @@ bool NodeIndex::find_wide(std::int32_t level, std::int32_t gpus, const Extra* ex
     std::int32_t full = count_[bucket(level, size_)];
     if (extra != nullptr) {
         for (const std::int32_t node : extra->touched()) {
-            if (has(level, node, extra) != size_) continue;
+            if (has(level, node, extra) != size_ || (taken_[word_of(node)] & bit_of(node)) != 0) continue;
             taken_[word_of(node)] |= bit_of(node);
             ++full;
         }

@@ -14,13 +14,14 @@ class Extra {
 public:
     void reset(std::int32_t nodes);
     void add(const Nodes& nodes);
+    void remove(const Nodes& nodes);
     bool empty() const { return touched_.empty(); }
     const std::vector<std::int32_t>& touched() const { return touched_; }
     std::int32_t on(std::int32_t node) const { return more_[static_cast<std::size_t>(node)]; }
 
 private:
     std::vector<std::int32_t> more_;
-    std::vector<std::int32_t> touched_;  // nodes with more, each once
+    std::vector<std::int32_t> touched_;  // nodes that have or had more; some may stand twice
 };
 
 // Per level, each node's free GPUs and, per number of them, the set of nodes as a bitmap of any length.

@@ -1,6 +1,7 @@
 #include "partition.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace trimtab {
 
@@ -12,9 +13,9 @@ Partition::Partition(VirtualCluster cluster, bool counted_gpus, std::int32_t wid
     }
 }
 
-void Partition::rebuild(const std::vector<Job>& jobs, std::int32_t level_count, bool is_preemptive) {
+void Partition::rebuild(std::vector<Job>& jobs, std::int32_t level_count, const Plan& plan) {
     levels = level_count;
-    preemptive = is_preemptive;
+    preemptive = plan.preemptive;
     if (counted) {
         index.reset(levels, 1, vc.gpus());
     } else {
@@ -22,8 +23,11 @@ void Partition::rebuild(const std::vector<Job>& jobs, std::int32_t level_count, 
         std::fill(crowd_.begin(), crowd_.end(), 0);
     }
     queue.reset(levels, widths);
-    for (const JobId id : running) {
-        const Job& job = jobs[static_cast<std::size_t>(id)];
+    highest_key_.assign(static_cast<std::size_t>(levels), std::numeric_limits<std::int64_t>::min());
+    for (std::size_t seat = 0; seat < running.size(); ++seat) {
+        Job& job = jobs[static_cast<std::size_t>(running[seat].id)];
+        job.seat = static_cast<std::int32_t>(seat);
+        reseat(job, plan);
         index.add(top(job), levels, job.nodes, -1);
         enter(job);
     }
@@ -36,15 +40,28 @@ void Partition::enter(const Job& job) {
     }
 }
 
-void Partition::hold(Job& job) {
+void Partition::reseat(const Job& job, const Plan& plan) {
+    if (!plan.preemptive) return;
+    Seat& seat = running[static_cast<std::size_t>(job.seat)];
+    seat.gpus = job.gpus;
+    seat.level = job.level;
+    seat.preemptible = !job.shielded;
+    if (plan.is_gittins()) return;
+    seat.key = running_key(job, plan);
+    std::int64_t& highest = highest_key_[static_cast<std::size_t>(job.level)];
+    highest = std::max(highest, seat.key.at(job.since_ms));
+}
+
+void Partition::hold(Job& job, const Plan& plan) {
     job.seat = static_cast<std::int32_t>(running.size());
-    running.push_back(job.id);
+    running.push_back({job.id, job.gpus, job.level, false, {}});
+    reseat(job, plan);
     enter(job);
 }
 
 void Partition::drop(Job& job, std::vector<Job>& jobs) {
     running[static_cast<std::size_t>(job.seat)] = running.back();
-    jobs[static_cast<std::size_t>(running.back())].seat = job.seat;
+    jobs[static_cast<std::size_t>(running.back().id)].seat = job.seat;
     running.pop_back();
     if (job.behind) {
         behind.erase(std::find(behind.begin(), behind.end(), job.id));

@@ -21,21 +21,21 @@ Ms known_estimate_ms(const Job& job) {
     return job.estimate_ms;
 }
 
-Wide remaining(const Job& job, Ms now_ms, const Plan& plan) {
-    Wide left = job.remaining(now_ms);
-    if (plan.counts_overhead) left += static_cast<Wide>(job.unpaid_overhead_ms(now_ms)) * FULL_SPEED_PPM;
+Work remaining(const Job& job, Ms now_ms, const Plan& plan) {
+    Work left = job.remaining(now_ms);
+    if (plan.counts_overhead) left += job.unpaid_overhead_ms(now_ms) * FULL_SPEED_PPM;
     return left;
 }
 
 // The larger the index, the earlier. Of numbers that are not negative, the larger one has the larger bits.
-Wide gittins(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan) {
+std::int64_t gittins(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan) {
     const Ms held_ms = job.graded_ms + (job.nodes.empty() ? 0 : now_ms - job.since_ms);
     const GpuMs attained = job.gpus * held_ms;
     const std::int32_t level = grades_passed(grades, attained);
     const bool bounded = level < static_cast<std::int32_t>(grades.size());
     const double index =
         plan.gittins->at(attained, bounded ? grades[static_cast<std::size_t>(level)] : std::int64_t{NONE});
-    return -static_cast<Wide>(std::bit_cast<std::int64_t>(index));
+    return -std::bit_cast<std::int64_t>(index);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ Order order_of(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan
         case Rank::place: order.key = job.place; break;
         case Rank::arrival: order.key = job.id; break;
         case Rank::estimate: order.key = known_estimate_ms(job); break;
-        case Rank::estimated_service: order.key = static_cast<Wide>(known_estimate_ms(job)) * job.gpus; break;
+        case Rank::estimated_service: order.key = known_estimate_ms(job) * job.gpus; break;
         case Rank::remaining: order.key = remaining(job, now_ms, plan); break;
         case Rank::remaining_service: order.key = remaining(job, now_ms, plan) * job.gpus; break;
         case Rank::seniority: order.key = seniority(job); break;
@@ -56,6 +56,19 @@ Order order_of(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan
             break;
     }
     return order;
+}
+
+RunningKey running_key(const Job& job, const Plan& plan) {
+    if (plan.rank != Rank::remaining && plan.rank != Rank::remaining_service) {
+        return {order_of(job, {}, job.since_ms, plan).key, 0, 0, 0};
+    }
+    const std::int64_t weight = plan.rank == Rank::remaining_service ? job.gpus : 1;
+    RunningKey key;
+    key.base = job.remaining(job.since_ms) * weight;
+    key.rate = job.speed_ppm * weight;
+    key.paid_ms = job.since_ms + job.overhead_ms;
+    key.overhead_rate = plan.counts_overhead ? FULL_SPEED_PPM * weight : 0;
+    return key;
 }
 
 std::int32_t graded_level(const Job& job, const Grades& grades) {

@@ -1,6 +1,7 @@
 // What a policy's knobs amount to, as in `policies/policy.py`: how jobs are ordered and when they move.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -65,7 +66,7 @@ struct Plan {
 
 // A job's place in the walk: level, key inside it, id. Keys are whole numbers, fractions too (see key_of).
 struct Order {
-    Wide key;
+    std::int64_t key;
     std::int64_t second;
     std::int32_t level;
     JobId id;
@@ -77,6 +78,23 @@ struct Order {
         return one.id < two.id;
     }
 };
+
+// What a running job's key is made of, so that it is known at any instant without looking at the job.
+struct RunningKey {
+    std::int64_t base = 0;  // its key as long as restart cost is unpaid (without that cost)
+    std::int64_t rate = 0;  // by how much it falls a millisecond from then on
+    Ms paid_ms = 0;         // when restart cost is paid
+    std::int64_t overhead_rate = 0;  // by how much unpaid restart cost raises it, a millisecond
+
+    std::int64_t at(Ms now_ms) const {
+        if (rate == 0) return base;
+        if (now_ms < paid_ms) return base + (paid_ms - now_ms) * overhead_rate;
+        return std::max<std::int64_t>(0, base - (now_ms - paid_ms) * rate);
+    }
+};
+
+// The key of a job that runs; it holds until the job moves. Not for the Gittins index, which jumps.
+RunningKey running_key(const Job& job, const Plan& plan);
 
 // The order of a job at an instant.
 Order order_of(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan);

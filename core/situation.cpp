@@ -43,8 +43,13 @@ std::vector<Stays> Situation::stays(const std::vector<Plan>& plans, std::int32_t
 Stays Situation::one(Engine& engine, const Plan& plan) const {
     const Ms began_ms = engine.now_ms();
     engine.update(began_ms, plan);
-    engine.run(until_ms_);
     Stays found;
+    try {
+        engine.run(until_ms_);
+    } catch (const Thrashing&) {
+        found.thrashes = true;
+        return found;
+    }
     if (until_ms_ == NONE && engine.active_count() > 0) {
         found.stuck = engine.active_count();
         found.first_stuck = engine.first_active();

@@ -12,6 +12,7 @@ namespace trimtab {
 struct Stays {
     std::vector<Ms> age_ms;
     std::vector<Ms> idle_ms;
+    bool thrashes = false;   // too many preemptions: there are no stays
     std::int32_t stuck = 0;  // jobs that would wait for ever ..
     JobId first_stuck = -1;  // .. and the first of them
 };
@@ -19,6 +20,7 @@ struct Stays {
 class Situation {
 public:
     // `start` stands at the situation's instant; the simulation stops at `until_ms` (NONE: it drains).
+    // Its limit of preemptions holds for each candidate.
     Situation(Engine start, Ms until_ms);
 
     // The stays under each plan from now on, in order; the same on any number of threads.

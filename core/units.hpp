@@ -44,4 +44,9 @@ struct ConfigError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// Under these settings jobs take turns and hardly work: nobody would run them.
+struct Thrashing : ConfigError {
+    using ConfigError::ConfigError;
+};
+
 }  // namespace trimtab

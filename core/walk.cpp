@@ -7,6 +7,11 @@ namespace trimtab {
 
 namespace {
 
+std::int32_t gpus_on(const Job& job, std::int32_t node) {
+    const auto is_here = [node](Share share) { return share.node == node; };
+    return std::find_if(job.nodes.begin(), job.nodes.end(), is_here)->gpus;
+}
+
 bool comes_later(const PendingQueue::Item& one, const PendingQueue::Item& two) { return two.order < one.order; }
 
 }  // namespace
@@ -19,7 +24,10 @@ void Walk::run(const Scene& scene, Partition& part) {
     part.queue.heads(scene.jobs, items_);
     if (items_.empty()) return;
     std::make_heap(items_.begin(), items_.end(), comes_later);
+    by_level_.resize(static_cast<std::size_t>(part.levels));
+    later_by_level_.resize(static_cast<std::size_t>(part.levels));
     for (Ranks& ranks : by_level_) ranks.made = false;
+    for (Later& later : later_by_level_) later.made = false;
     doubted_ = 0;
     failed_alone_ = failed_spread_ = std::numeric_limits<std::int32_t>::max();
     // Once a gang of one GPU has failed, only running jobs in doubt can still change anything.
@@ -90,32 +98,65 @@ bool Walk::find(std::int32_t level, std::int32_t gpus, const Extra* extra, bool 
 
 // Find a place over the map: what is free at the job's level, and what later jobs of it hold.
 bool Walk::find_over(const Job& job, const Order& order, bool is_alone, Nodes& found) {
-    const std::int64_t held = gather_later(job, order);
-    if (part_->index.total(job.level) + held < job.gpus) return false;
-    if (held == 0 && job.level == part_->levels - 1) return false;
-    extra_.reset(part_->index.nodes());
-    for (const JobId id : later_) extra_.add(scene_->job(id).nodes);
-    return find(job.level, job.gpus, &extra_, is_alone, found);
+    Later& later = later_of(job, order);
+    if (part_->index.total(job.level) + later.held < job.gpus) return false;
+    if (later.held == 0 && job.level == part_->levels - 1) return false;
+    if (!later.spread) {
+        later.spread = true;
+        later.extra.reset(part_->index.nodes());
+        for (const Standing& other : later.jobs) later.extra.add(scene_->job(other.order.id).nodes);
+    }
+    return find(job.level, job.gpus, &later.extra, is_alone, found);
 }
 
-// Collect the running jobs of the job's own level that come later in the walk; return the GPUs they hold.
-// Where the engine keeps the order, only those put behind at this instant come after a pending job.
-std::int64_t Walk::gather_later(const Job& job, const Order& order) {
-    later_.clear();
-    if (scene_->plan.rank == Rank::place && job.nodes.empty()) {
-        std::int64_t held = 0;
-        for (const JobId id : part_->behind) {
-            const Job& other = scene_->job(id);
-            if (other.level != job.level || other.shielded || !(order < scene_->order(other))) continue;
-            later_.push_back(id);
-            held += other.gpus;
-        }
-        return held;
+// The running jobs of the job's own level that come later in the walk. Where the engine keeps the order, only
+// those put behind at this instant come after a pending job.
+Walk::Later& Walk::later_of(const Job& job, const Order& order) {
+    if (scene_->plan.rank != Rank::place || !job.nodes.empty()) return later_of_level(job.level, order);
+    behind_.clear();
+    for (const JobId id : part_->behind) {
+        const Job& other = scene_->job(id);
+        const Order its = scene_->order(other);
+        if (other.level != job.level || other.shielded || !(order < its)) continue;
+        behind_.jobs.push_back({its, other.gpus});
+        behind_.held += other.gpus;
     }
-    const Ranks& found = ranks(job.level);
-    const std::size_t first = found.first_after(order);
-    for (std::size_t place = first; place < found.jobs.size(); ++place) later_.push_back(found.jobs[place].second);
-    return found.held[first];
+    return behind_;
+}
+
+// All of a level after an order. A walk asks in ascending order, so it only has to leave out some of those it
+// found before.
+Walk::Later& Walk::later_of_level(std::int32_t level, const Order& order) {
+    Later& later = later_by_level_[static_cast<std::size_t>(level)];
+    if (!later.made) {
+        find_later(level, order, later);
+        return later;
+    }
+    std::erase_if(later.jobs, [&](const Standing& other) {
+        if (order < other.order) return false;
+        later.held -= other.gpus;
+        if (later.spread) later.extra.remove(scene_->job(other.order.id).nodes);
+        return true;
+    });
+    return later;
+}
+
+void Walk::find_later(std::int32_t level, const Order& order, Later& later) {
+    later.made = true;
+    later.clear();
+    const bool jumps = scene_->plan.is_gittins();
+    if (!jumps && part_->highest_key(level) < order.key) return;
+    std::int64_t highest = std::numeric_limits<std::int64_t>::min();
+    for (const Seat& seat : part_->running) {
+        if (seat.level != level || !seat.preemptible) continue;
+        const Order other =
+            jumps ? scene_->order(scene_->job(seat.id)) : Order{seat.key.at(scene_->now_ms), 0, level, seat.id};
+        highest = std::max(highest, other.key);
+        if (!(order < other)) continue;
+        later.jobs.push_back({other, seat.gpus});
+        later.held += seat.gpus;
+    }
+    part_->lower_highest_key(level, highest);
 }
 
 // List the running jobs that may not keep their GPUs now that a job stands on these nodes.
@@ -147,10 +188,24 @@ bool Walk::keeps(const Job& job, const Order& order) {
     for (const Share share : job.nodes) {
         const std::int32_t spare = part_->index.spare(job.level, share.node);
         if (spare >= 0) continue;
-        const Ranks& found = ranks_on(share.node, job.level);
-        if (spare + found.held[found.first_after(order)] < 0) return false;
+        if (spare + held_later_on(share.node, job.level, order) < 0) return false;
     }
     return true;
+}
+
+// What the preemptible running jobs of a level after an order hold on a node.
+std::int64_t Walk::held_later_on(std::int32_t node, std::int32_t level, const Order& order) {
+    if (part_->counted) {
+        const Ranks& found = ranks(level);
+        return found.held[found.first_after(order)];
+    }
+    std::int64_t held = 0;
+    const JobId* const first = part_->on_node(node);
+    for (const JobId* id = first; id != first + part_->on_node_count(node); ++id) {
+        const Job& job = scene_->job(*id);
+        if (job.level == level && !job.shielded && order < scene_->order(job)) held += gpus_on(job, node);
+    }
+    return held;
 }
 
 void Walk::lose(Job& job) {
@@ -165,16 +220,13 @@ std::size_t Walk::Ranks::first_after(const Order& order) const {
 
 // The preemptible running jobs of a level in walk order, made once a walk.
 Walk::Ranks& Walk::ranks(std::int32_t level) {
-    if (by_level_.size() < static_cast<std::size_t>(part_->levels)) {
-        by_level_.resize(static_cast<std::size_t>(part_->levels));
-    }
     Ranks& found = by_level_[static_cast<std::size_t>(level)];
     if (found.made) return found;
     found.made = true;
     found.jobs.clear();
-    for (const JobId id : part_->running) {
-        const Job& job = scene_->job(id);
-        if (job.level == level && !job.shielded) found.jobs.emplace_back(scene_->order(job), id);
+    for (const Seat& seat : part_->running) {
+        if (seat.level != level || !seat.preemptible) continue;
+        found.jobs.emplace_back(scene_->order(scene_->job(seat.id)), seat.id);
     }
     std::sort(found.jobs.begin(), found.jobs.end(), [](const auto& one, const auto& two) { return one.first < two.first; });
     found.held.assign(found.jobs.size() + 1, 0);
@@ -198,8 +250,7 @@ Walk::Ranks& Walk::ranks_on(std::int32_t node, std::int32_t level) {
     found.held.assign(found.jobs.size() + 1, 0);
     for (std::size_t place = found.jobs.size(); place-- > 0;) {
         const Job& job = scene_->job(found.jobs[place].second);
-        const auto here = std::find_if(job.nodes.begin(), job.nodes.end(), [node](Share share) { return share.node == node; });
-        found.held[place] = found.held[place + 1] + here->gpus;
+        found.held[place] = found.held[place + 1] + gpus_on(job, node);
     }
     return found;
 }

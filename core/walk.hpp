@@ -49,14 +49,38 @@ private:
         std::size_t first_after(const Order& order) const;
     };
 
+    // A running job that comes later in the walk than what was asked about last.
+    struct Standing {
+        Order order;
+        std::int32_t gpus;
+    };
+
+    // Several of them, and the GPUs they hold: together and, once asked for, by node.
+    struct Later {
+        std::vector<Standing> jobs;
+        std::int64_t held = 0;
+        Extra extra;
+        bool made = false;
+        bool spread = false;  // whether `extra` is filled
+
+        void clear() {
+            jobs.clear();
+            held = 0;
+            spread = false;
+        }
+    };
+
     bool alone(const Job& job) const;
     void fail(std::int32_t gpus, bool is_alone);
     bool place(Job& job, const Order& order, bool is_alone);
     bool find(std::int32_t level, std::int32_t gpus, const Extra* extra, bool is_alone, Nodes& found);
     bool find_over(const Job& job, const Order& order, bool is_alone, Nodes& found);
-    std::int64_t gather_later(const Job& job, const Order& order);
+    Later& later_of(const Job& job, const Order& order);
+    Later& later_of_level(std::int32_t level, const Order& order);
+    void find_later(std::int32_t level, const Order& order, Later& later);
     void doubt(const Nodes& nodes, const Order& order);
     bool keeps(const Job& job, const Order& order);
+    std::int64_t held_later_on(std::int32_t node, std::int32_t level, const Order& order);
     void lose(Job& job);
     void push(const Item& item);
     Item pop();
@@ -70,9 +94,9 @@ private:
     std::int32_t doubted_ = 0;  // running jobs among the items
     std::int32_t failed_alone_ = 0, failed_spread_ = 0;  // smallest width that failed
     std::vector<Ranks> by_level_;
+    std::vector<Later> later_by_level_;
     Ranks on_node_;
-    Extra extra_;
-    std::vector<JobId> later_;
+    Later behind_;
 };
 
 }  // namespace trimtab

@@ -14,8 +14,8 @@ from trimtab.simulate.whatif import LocalTrials, Situation
 from twins.pairs import ending, examples, moments
 
 
-def _plain(stays: list[Stays]) -> list[tuple[list[int], list[int]]]:
-    return [(one.age_ms.tolist(), one.idle_ms.tolist()) for one in stays]
+def _plain(stays: list[Stays | None]) -> list[tuple[list[int], list[int]] | None]:
+    return [None if one is None else (one.age_ms.tolist(), one.idle_ms.tolist()) for one in stays]
 
 
 @st.composite
@@ -42,6 +42,7 @@ def test_a_batch_equals_one_by_one_on_any_number_of_threads(drawn):
         some.find_policy(situation.policy),
         situation.environment,
         situation.until_ms,
+        situation.preemptions_max,
     )
     try:
         expected = [situation.stays(knobs) for knobs in candidates]

@@ -26,7 +26,7 @@ from trimtab.policies.fifo import Fifo
 from trimtab.policies.policy import Policy, QueuePolicy, ppm
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
 from trimtab.policies.tiresias import Tiresias
-from trimtab.simulate.engine import Environment, Record, Snapshot
+from trimtab.simulate.state import Environment, Record, Snapshot
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
 from trimtab.timeline import Event, Timeline
 
@@ -67,9 +67,11 @@ _JOB_FIELDS = (
     "stamp",
 )
 
-# Work of one job in ms x ppm, and its GPU-ms even at its slowest, stay below these; so 64 bits suffice.
+# A job's run time and service at full speed, and its service at its slowest, stay below these: so 64 bits
+# suffice for GPU-ms x ppm, which order by remaining service compares, and for what a job attains.
 _MOST_MS = 1 << 41
-_MOST_GPU_MS = 1 << 46
+_MOST_GPU_MS = 1 << 42
+_MOST_STRETCHED_GPU_MS = 1 << 60
 
 
 def core_unwanted() -> bool:
@@ -91,10 +93,13 @@ def twin_refusal(policy: Policy, workload: Workload, environment: Environment) -
     """Return why the core cannot run this, None if it can."""
     if not has_twin(policy):
         return f"policy {policy.name} has no compiled twin"
-    told = environment.estimator
-    longest = [max(told.duration_ms, default=0)] if type(told) is OracleEstimator else []
     columns = Columns.of(workload)
-    if max([columns.longest_ms, *longest], default=0) >= _MOST_MS or columns.most_gpu_ms >= _MOST_GPU_MS:
+    told = environment.estimator
+    estimates = told.duration_ms if type(told) is OracleEstimator else workload.duration_ms
+    fits = columns.fits
+    if fits and estimates is not workload.duration_ms:
+        fits = _fit(estimates, columns.gpus.tolist(), FULL_SPEED_PPM)
+    if not fits:
         return "a run time is too long for 64 bits"
     return None
 
@@ -108,8 +113,7 @@ class Columns:
     spread_ppm: NDArray[np.int64]
     skew_ppm: NDArray[np.int64]
     gpus: NDArray[np.int32]
-    longest_ms: int
-    most_gpu_ms: int
+    fits: bool  # whether the run times are short enough for the core
 
     @classmethod
     def of(cls, workload: Workload) -> Columns:
@@ -125,20 +129,22 @@ class Columns:
         facts, durations = workload.facts, workload.duration_ms
         spread = [one.spread_ppm for one in facts]
         gpus = [one.gpus for one in facts]
-        slowest = min(spread, default=FULL_SPEED_PPM)
-        stretch = FULL_SPEED_PPM / max(1, min(slowest, FULL_SPEED_PPM))
-        longest_ms = max(durations, default=0)
-        most = max((width * span for width, span in zip(gpus, durations, strict=True)), default=0) * stretch
-        fits = longest_ms < _MOST_MS
+        fits = _fit(durations, gpus, min(spread, default=FULL_SPEED_PPM))
         return cls(
             np.array([one.submit_ms for one in facts], dtype=np.int64),
             np.array(durations if fits else [0] * len(durations), dtype=np.int64),
             np.array(spread, dtype=np.int64),
             np.array([one.skew_ppm for one in facts], dtype=np.int64),
             np.array(gpus, dtype=np.int32),
-            longest_ms,
-            math.ceil(most),
+            fits,
         )
+
+
+def _fit(durations_ms: Sequence[int], gpus: Sequence[int], slowest_ppm: int) -> bool:
+    longest_ms = max(durations_ms, default=0)
+    most = max((width * span for width, span in zip(gpus, durations_ms, strict=False)), default=0)
+    stretched = most * FULL_SPEED_PPM // max(1, min(slowest_ppm, FULL_SPEED_PPM))
+    return longest_ms < _MOST_MS and most < _MOST_GPU_MS and stretched < _MOST_STRETCHED_GPU_MS
 
 
 _COLUMNS: dict[int, Columns] = {}
@@ -364,6 +370,19 @@ class FastEngine:
         return self._core.events
 
     @property
+    def preemptions(self) -> int:
+        return self._core.preemptions
+
+    @property
+    def preemptions_max(self) -> int | None:
+        """A run with more of them ends in `Thrashing`."""
+        return self._core.preemptions_max
+
+    @preemptions_max.setter
+    def preemptions_max(self, most: int | None) -> None:
+        self._core.limit_preemptions(most)
+
+    @property
     def held_gpu_ms(self) -> int:
         return self._core.held_gpu_ms
 
@@ -470,19 +489,24 @@ class FastSituation:
         policy: Policy,
         environment: Environment,
         until_ms: int | None,
+        preemptions_max: int | None = None,
     ) -> None:
         self._engine = FastEngine.resume(snapshot, workload, cluster, policy, environment)
+        self._engine.preemptions_max = preemptions_max
         self._core = _core.Situation(self._engine._core, until_ms)
 
-    def stays(self, candidates: Sequence[Knobs], threads: int | None = None) -> list[Stays]:
-        """Return how long each job stays under each setting, in order, the same on any number of threads."""
+    def stays(self, candidates: Sequence[Knobs], threads: int | None = None) -> list[Stays | None]:
+        """Return how long each job stays under each setting, in order; None where jobs thrash.
+
+        The same on any number of threads.
+        """
         engine = self._engine
         plans = [engine._settings.plan(knobs) for knobs in candidates]
-        found = []
-        for ages, idles, stuck, first in self._core.stays(plans, threads or _cores()):
+        found: list[Stays | None] = []
+        for ages, idles, thrashes, stuck, first in self._core.stays(plans, threads or _cores()):
             if stuck:
                 raise _stuck(engine.policy, engine.workload, stuck, first)
-            found.append(Stays(ages, idles))
+            found.append(None if thrashes else Stays(ages, idles))
         return found
 
 

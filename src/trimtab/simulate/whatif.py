@@ -133,7 +133,13 @@ class LocalTrials:
             fast = None
             if runs_compiled(self._engine, policy, one.workload, one.environment):
                 fast = FastSituation(
-                    one.snapshot, one.workload, one.cluster, policy, one.environment, one.until_ms
+                    one.snapshot,
+                    one.workload,
+                    one.cluster,
+                    policy,
+                    one.environment,
+                    one.until_ms,
+                    one.preemptions_max,
                 )
             self._prepared = situation, fast
         return self._prepared[1]
