@@ -88,6 +88,6 @@ def test_philly_a_placed_otherwise(shared: Path, placement: Placement) -> None:
 
 
 @pytest.mark.parametrize(("name", "nodes"), [("venus", 70), ("pai", 70)])
-@pytest.mark.parametrize("texts", [{}, {"queue_thresholds": "600/3600/36000", "promote_knob": "4"}])
+@pytest.mark.parametrize("texts", [{}, {"queue_thresholds": "600/3600/36000"}])
 def test_gangs_of_many_widths(shared: Path, name: str, nodes: int, texts: dict[str, str]) -> None:
     _check(_workload(name, shared), nodes, "tiresias", texts)
