@@ -22,7 +22,7 @@ def command(*words: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "80"}
+    return {**os.environ, "COLUMNS": "80"}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

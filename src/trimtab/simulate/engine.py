@@ -74,7 +74,7 @@ class Engine:
         self._used_gpus = 0
         self._relaxed = environment.placement == "relaxed"
         self.held_before_gpu_ms = 0  # by active jobs of a snapshot, before it was taken
-        self._estimator = environment.estimator.fork() if environment.estimator else None
+        self._estimator = environment.estimator
         self._completed = list(environment.completed_gpu_ms)
         self._sampled = len(self._completed), self.now_ms
         self._running_place = _FIRST_RUNNING_PLACE
