@@ -12,6 +12,9 @@ constexpr std::int64_t FIRST_RUNNING_PLACE = -(std::int64_t{1} << 60);
 constexpr GpuMs LONGEST_ESTIMATE_GPU_MS = std::int64_t{1} << 42;
 
 // Whether a gang is anywhere else than wholly taken nodes and one for the rest.
+// Whether a job has the place of a running one, not yet one at the end of a queue.
+bool runs_first(const Job& job) { return job.place < FIRST_RUNNING_PLACE / 2; }
+
 bool is_spread(const Nodes& nodes, std::int32_t gpus, std::int32_t gpus_per_node) {
     const auto is_whole = [gpus_per_node](Share share) { return share.gpus == gpus_per_node; };
     return nodes.size() > ceil_div(gpus, gpus_per_node) ||
@@ -453,7 +456,7 @@ void Engine::commit(Partition& part) {
         std::vector<JobId> in_order = dropped_;
         order_by_queue(in_order);
         for (auto id = in_order.rbegin(); id != in_order.rend(); ++id) {
-            if (at(*id).place < FIRST_RUNNING_PLACE / 2) at(*id).place = front_place_--;
+            if (runs_first(at(*id))) at(*id).place = front_place_--;
         }
     }
     for (const JobId id : dropped_) {
@@ -623,6 +626,8 @@ void Engine::restore(const SavedState& saved) {
             twin.seat = static_cast<std::int32_t>(part.running.size());
             part.running.push_back({twin.id, twin.gpus, twin.level, !twin.shielded, {}});
             used_gpus_ += twin.gpus;
+            twin.behind = !runs_first(twin);
+            if (twin.behind) part.behind.push_back(twin.id);
         }
     }
     take_sample();

@@ -6,6 +6,7 @@ import pytest
 
 from scenario import acts, expect, jct_s, jobs, preemptions, run
 from trimtab.policies.tiresias import GittinsIndex
+from trimtab.simulate.engine import Engine
 
 either_order = pytest.mark.parametrize("order", ["sim_tail", "start"])
 
@@ -317,3 +318,35 @@ def test_seniority_takes_the_gpus_back(order):
     """)
     assert jct_s(engine) == [75, 85, 15]
     assert preemptions(engine) == 2
+
+
+def test_a_fork_between_ticks_keeps_who_stands_at_the_end_of_the_queue():
+    """One GPU, threshold 60 GPU-s, passes every 100 s. A runs, sinks at 60 and loses its GPU to B at 100; B
+    sinks at 160, so at 200 A stands before it and takes the GPU back, and at 300 nothing changes: A runs on
+    to its end at 300 (100 + 100 s), B has its last 100 s from 300. A fork at 180 must remember B's place."""
+    workload = jobs("""
+        job  submit_s  gpus  duration_s
+        A    0         1     200
+        B    10        1     200
+    """)
+    engine = run(workload, "tiresias", {"queue_thresholds": (60,), "quantum": 100}, gpus_per_node=1)
+    assert [(e.time_ms // 1000, e.kind, e.job) for e in engine.timeline.events if e.kind != "submit"] == [
+        (0, "start", 0),
+        (60, "demote", 0),
+        (100, "preempt", 0),
+        (100, "start", 1),
+        (160, "demote", 1),
+        (200, "preempt", 1),
+        (200, "start", 0),
+        (300, "finish", 0),
+        (300, "start", 1),
+        (400, "finish", 1),
+    ]
+    knobs, environment = engine.knobs, engine.environment
+    fork = Engine(workload, engine.cluster, engine.policy, knobs, environment)
+    fork.run(180_000)
+    again = Engine.resume(
+        fork.snapshot(), workload, engine.cluster, engine.policy, environment, timeline=True
+    )
+    again.run()
+    assert again.timeline.events == [e for e in engine.timeline.events if e.time_ms >= 180_000]

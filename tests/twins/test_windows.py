@@ -65,7 +65,6 @@ def _check(
         (100, "sjf", {}),
         (80, "qssf", {"backfill": "skip"}),
         (100, "srtf", {}),
-        (80, "srtf", {}),
         (80, "srsf", {"min_run": "60"}),
         (100, "tiresias", {}),
         (80, "tiresias", {}),

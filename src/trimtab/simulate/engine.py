@@ -531,7 +531,7 @@ class Engine:
             self._running_place += 1
             job.place = self._running_place
         for job in sorted(dropped, key=_queue_order, reverse=True):
-            if job.place < _FIRST_RUNNING_PLACE // 2:
+            if _runs_first(job):
                 job.place = self._front_place
                 self._front_place -= 1
         for job in dropped:
@@ -632,7 +632,10 @@ class Engine:
         for job in snapshot.jobs:
             twin = self._jobs[job.id] = job.copy()
             if twin.state is JobState.RUNNING:
-                self._parts[twin.home].running[twin.id] = twin
+                part = self._parts[twin.home]
+                part.running[twin.id] = twin
+                if not _runs_first(twin):
+                    part.behind[twin.id] = twin
                 self._used_gpus += twin.gpus
         self.held_before_gpu_ms = sum(job.gpus * job.held_ms for job in snapshot.jobs)
         self._adopt(snapshot.knobs)
@@ -661,6 +664,11 @@ class Engine:
         )
         if held != self.held_gpu_ms + self.held_before_gpu_ms:
             raise InvariantError(f"GPU time held {self.held_gpu_ms} ms, by the jobs' own count {held} ms")
+
+
+def _runs_first(job: JobView) -> bool:
+    """Whether a job has the place of a running one, not yet one at the end of a queue."""
+    return job.place < _FIRST_RUNNING_PLACE // 2
 
 
 def _queue_order(job: JobView) -> tuple[int, int, int]:
