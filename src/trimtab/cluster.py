@@ -70,7 +70,7 @@ class Cluster:
             ConfigError: If the file cannot be read or has other keys.
         """
         try:
-            tables = tomllib.loads(path.read_text())
+            tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"cluster file {path}: {error}; nothing was run.") from None
         rows = tables.get("vc")

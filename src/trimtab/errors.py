@@ -6,6 +6,7 @@
     │   ├── UnknownName   a name nobody knows; carries the nearest known one
     │   ├── KnobError     a knob's value outside its rule
     │   └── Thrashing     settings under which jobs are preempted without end
+    ├── TrialsLost        the machine took away what trials were running on
     ├── OutputError       a result that could not be written
     └── InvariantError    Trimtab contradicts itself: a bug, never the user's fault
 
@@ -46,6 +47,10 @@ class KnobError(ConfigError):
 
 class Thrashing(ConfigError):
     """Under these settings jobs take turns and hardly work: nobody would run them."""
+
+
+class TrialsLost(TrimtabError):
+    """Workers that were trying settings are gone; what they would have found is not known."""
 
 
 class OutputError(TrimtabError):

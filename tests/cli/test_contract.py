@@ -136,7 +136,7 @@ def test_simulate_prints_the_contracts_object(folder: Path, trimtab: Trimtab) ->
     found = trimtab(f"simulate jobs.csv {TIRESIAS} --format json").json()
     assert set(found) == RUN_KEYS
     assert set(found["metrics"]) == METRICS
-    assert set(found["trace"]) == {"source", "rows", "kept", "left_out", "sha256"}
+    assert set(found["trace"]) == {"source", "rows", "kept", "left_out", "unrun", "set_aside", "sha256"}
     assert found["metrics"]["slo_violation_rate"] is None
     assert found["knobs"]["promote_knob"] == "inf"
     with_ties = trimtab(f"simulate jobs.csv {TIRESIAS} --tie-seeds 2 --format json").json()

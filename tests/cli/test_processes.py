@@ -45,11 +45,33 @@ def test_examples_are_short() -> None:
         assert len(body.splitlines()) <= 20
 
 
+SEARCH = f"evaluate {LONG} --window 7d..8d --nodes 32 --policy tiresias --budget 20 --lines selftune"
+
+
 @pytest.mark.parametrize("executor", ["local", "processes"])
 def test_an_interrupted_evaluation_leaves_nothing(executor: str, tmp_path: Path) -> None:
-    search = "--policy tiresias --budget 20 --lines selftune --report page.html"
-    words = f"evaluate {LONG} --window 7d..8d --nodes 32 {search}"
-    _interrupt(tmp_path, f"{words} --executor {executor} --workers 2", "selftune: 60 %")
+    words = f"{SEARCH} --report page.html --engine reference --executor {executor} --workers 2"
+    _interrupt(tmp_path, words, "selftune: 60 %")
+
+
+def test_a_killed_worker_ends_in_one_line(tmp_path: Path) -> None:
+    words = f"{SEARCH} --report page.html --engine reference --executor processes --workers 2"
+    process = subprocess.Popen(
+        command(*words.split()), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    while process.stderr.readline() != "selftune: 60 %\n":
+        assert process.poll() is None
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    workers = [int(one) for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    assert workers
+    os.kill(workers[0], signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    said = [line for line in err.splitlines() if not line.endswith(" %")]
+    assert len(said) == 1
+    assert "worker processes was killed" in said[0]
+    assert process.returncode == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupted_comparison_leaves_nothing(tmp_path: Path) -> None:

@@ -293,3 +293,48 @@ def test_any_text_is_an_answer_or_one_line(option: str, text: str, folder: Path,
     assert ran.code in (0, 1, 2)
     if ran.code == 1:
         assert ran.err.count("\n") == 1, ran.err
+
+
+def test_arrivals_without_a_run_are_said(folder: Path, trimtab: Trimtab) -> None:
+    """A job that still runs holds GPUs in reality: leaving it out silently would flatter every policy."""
+    Path("jobs.txt").write_text(
+        "JobID|State|Submit|Start|End|Elapsed|AllocTRES\n"
+        "1|COMPLETED|2026-10-01T00:00:00|2026-10-01T00:00:00|2026-10-01T01:00:00|01:00:00|gres/gpu=1\n"
+        "2|RUNNING|2026-10-01T00:00:00|2026-10-01T00:00:00|Unknown|05:00:00|gres/gpu=8\n"
+    )
+    ran = trimtab("simulate sacct:jobs.txt --policy fifo --nodes 1 --format json")
+    assert "1 arrivals have no known run and are not simulated" in ran.err
+    assert ran.json()["trace"]["unrun"] == 1
+
+
+def test_jobs_outside_the_window_are_accounted_for(folder: Path, trimtab: Trimtab) -> None:
+    ran = trimtab("simulate synthetic:philly?days=2 --window 0d..1d --policy fifo --nodes 99 --format json")
+    trace = ran.json()["trace"]
+    assert trace["kept"] + trace["set_aside"]["outside the window"] == trace["rows"]
+
+
+def test_times_in_another_unit_are_refused_before_memory_is_gone(folder: Path, trimtab: Trimtab) -> None:
+    Path("far.csv").write_text("job_id,submit_s,duration_s,gpus\na,0,1,1\nb,1e11,1,1\n")
+    ran = trimtab("trace describe table:far.csv")
+    assert ran.code == 1
+    assert "from job a to job b" in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["a:b", "", "a,b=c", "x" * 61, "red\\x1b[31m"])
+def test_a_policy_needs_a_name_that_can_be_printed(name: str, folder: Path, trimtab: Trimtab) -> None:
+    Path("own.py").write_text(
+        f"from trimtab.policies.policy import QueuePolicy\nclass P(QueuePolicy):\n    name = '{name}'\n"
+    )
+    ran = trimtab("simulate jobs.csv --policy own.py::P --nodes 2")
+    assert ran.code == 1
+    assert "letters, digits, spaces" in ran.err
+
+
+@pytest.mark.parametrize("verb", ["simulate", "compare"])
+def test_a_setting_can_be_pasted_as_tune_prints_it(verb: str, folder: Path, trimtab: Trimtab) -> None:
+    ran = trimtab(
+        f"{verb} jobs.csv --policy tiresias:num_queues=2,queue_thresholds=3342 --nodes 2 --format json"
+    )
+    run = ran.json() if verb == "simulate" else ran.json()["runs"][0]
+    assert run["knobs"]["queue_thresholds"] == [3342]

@@ -11,7 +11,9 @@ import pytest
 from trimtab.cluster import Cluster
 from trimtab.job import JobFacts
 from trimtab.policies.catalog import find_policy
+from trimtab.simulate import partition
 from trimtab.simulate.engine import Engine
+from trimtab.simulate.index import NodeIndex
 from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import OracleEstimator, Workload
 
@@ -74,6 +76,22 @@ def test_every_job_ends_when_it_must(peers, philly, policy, knobs, placement, co
         preempted = [int(row["srtf_r0_preempt"]) for row in expected]
         assert [record.preemptions for record in engine.records] == preempted
         assert sum(preempted) == 2780
+
+
+class FirstFit(NodeIndex):
+    """The lowest node with room instead of the fullest one."""
+
+    def _best_fit(self, level: int, gpus: int, extra: dict[int, int], taken: int) -> int | None:
+        avail = enumerate(self.avail[level])
+        return next((node for node, has in avail if has >= gpus and not taken >> node & 1), None)
+
+
+def test_every_job_ends_when_it_must_by_first_fit(peers, philly, monkeypatch):
+    """First fit is not a placement of ours; with only the choice of node changed, its ends come out."""
+    monkeypatch.setattr(partition, "NodeIndex", FirstFit)
+    engine = replayed(philly, "fifo", "", 100, "consolidated")
+    ends = [int(row["fifo_firstfit_strict_end"]) * 1000 for row in rows(peers / NODES)]
+    assert [record.finish_ms for record in engine.records] == ends
 
 
 @pytest.mark.parametrize(

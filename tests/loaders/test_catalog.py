@@ -117,5 +117,5 @@ def test_a_folder_that_cannot_be_made(server: str, tmp_path: Path) -> None:
 
 def test_without_pooch_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ConfigError, match=r"trimtab\[traces\]"):
+    with pytest.raises(ConfigError, match="pip install pooch"):
         catalog.fetch("one", tmp_path)

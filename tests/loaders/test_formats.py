@@ -361,3 +361,15 @@ def test_formats_and_zones_are_known_by_name(write: Write) -> None:
     with pytest.raises(UnknownName, match="unknown time zone 'Asia/Shangai'; did you mean 'Asia/Shanghai'"):
         load(f"table:{path}", zone="Asia/Shangai")
     assert len(load("synthetic:philly?days=1")) > 100
+
+
+def test_half_a_character_in_the_job_log_is_replaced(tmp_path):
+    attempt = (
+        '{"start_time":"2017-10-09 07:01:55","end_time":"2017-10-09 07:02:55","detail":[{"gpus":["a"]}]}'
+    )
+    path = tmp_path / "log.json"
+    path.write_text(
+        f'[{{"jobid":"a","submitted_time":"2017-10-09 07:01:55","attempts":[{attempt}],'
+        '"status":"Pass","vc":"v","user":"\\ud800"}]'
+    )
+    assert philly.load(path).labels("user") == ["?"]

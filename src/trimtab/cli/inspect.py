@@ -88,9 +88,7 @@ def doctor(format: o.OutputFormat = "text", seed: o.NoSeed = 0, quiet: o.Quiet =
         "platform": platform.platform(),
         "cores": os.cpu_count() or 1,
         "engine": "compiled" if compiled_available() else "reference",
-        "parts": {
-            name: importlib.util.find_spec(name) is not None for name in ("pooch", "lightgbm", "joblib")
-        },
+        "parts": {name: importlib.util.find_spec(name) is not None for name in ("pooch", "lightgbm")},
         "data": {"TRIMTAB_SHARED": str(shared), "present": shared.is_dir()},
     }
     if format == "json":

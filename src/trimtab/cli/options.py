@@ -127,7 +127,7 @@ def thinned(trace: Trace, share: float | None, seed: int) -> Trace:
     keep = Seeds(_checked_seed(seed)).stream("thin").random(len(trace)) < share
     if not keep.any():
         raise ConfigError(f"thin = {share:g} leaves none of {len(trace)} jobs; nothing was run.")
-    return trace.select(keep)
+    return trace.select(keep, "thinned")
 
 
 def _thinning(trace: Trace, kept: Trace) -> str:
@@ -252,8 +252,9 @@ def open_policy(name: str) -> Policy:
 
 
 def read_policy(name: str, knobs: list[str] | None) -> tuple[str, Knobs]:
-    """Read a policy with the knobs of `--knob NAME=VALUE`."""
-    return name, open_policy(name).space.parse(_pairs(knobs or []))
+    """Read `policy` or `policy:knob=value,...` with the knobs of `--knob NAME=VALUE` besides."""
+    name, own = _split_policy(name)
+    return name, open_policy(name).space.parse(_pairs([*(own.split(",") if own else []), *(knobs or [])]))
 
 
 def read_policy_text(text: str, knobs: list[str] | None) -> tuple[str, Knobs]:

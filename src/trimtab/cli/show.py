@@ -75,6 +75,10 @@ def notice_trace(trace: Trace, quiet: bool) -> None:
     """Say what became of the trace's rows, where some were left out."""
     for item in trace.provenance.left_out:
         notice(f"left out {item.count} rows: {item.reason} (e.g. {item.example})", quiet)
+    if trace.unrun.height:
+        label = trace.unrun["job_id"][0]
+        count = trace.unrun.height
+        notice(f"{count} arrivals have no known run and are not simulated (e.g. job {label})", quiet)
     for note in trace.provenance.notes:
         notice(f"note: {note}", quiet)
 
@@ -128,7 +132,8 @@ def _cells(base: Metrics, metrics: Metrics, spread: Spread) -> list[str]:
         if metrics is not base and value is not None and first:
             cell += f" ({value / first:.2f}x)"
         if key in spread:
-            cell += f"\n[{number(spread[key]['min'], digits)} .. {number(spread[key]['max'], digits)}]"
+            mean, low, high = (number(spread[key][part], digits) for part in ("mean", "min", "max"))
+            cell += f"\n~{mean} [{low} .. {high}]"
         cells.append(cell)
     return cells
 

@@ -141,7 +141,8 @@ def generate(
 def _say_written(trace: Trace, out: Path, format: o.Format, quiet: bool) -> None:
     if format == "json":
         show.print_json({"path": str(out), "jobs": len(trace), "unrun": trace.unrun.height})
-    show.notice(f"wrote {len(trace):,} jobs to {out}", quiet)
+    more = f" and {trace.unrun.height:,} arrivals without a run" if trace.unrun.height else ""
+    show.notice(f"wrote {len(trace):,} jobs{more} to {out}", quiet)
 
 
 @app.command()

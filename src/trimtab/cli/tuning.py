@@ -227,8 +227,10 @@ def print_evaluation(found: Evaluation, spreads: Spreads = ()) -> None:
     show.out.print("wait and JCT (job completion time): means in s; ratio: of wait to the first line")
     for line, spread in zip(found.lines, spreads, strict=False):
         if "wait_s_mean" in spread:
-            low, high = (show.number(spread["wait_s_mean"][end], 1) for end in ("min", "max"))
-            show.out.print(f"{line.name}: mean wait {low} .. {high} over the orders of simultaneous jobs")
+            mean, low, high = (show.number(spread["wait_s_mean"][part], 1) for part in ("mean", "min", "max"))
+            show.out.print(
+                f"{line.name}: mean wait {mean} over the orders of simultaneous jobs, {low} .. {high}"
+            )
     notes: dict[str, list[str]] = {}
     for line in found.lines:
         for note in line.notes:

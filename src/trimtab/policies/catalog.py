@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -62,5 +63,10 @@ def _load(path: Path, class_name: str) -> Policy:
         raise ConfigError(
             f"policy {class_name} in {path} lacks {', '.join(missing)}; "
             "inherit from QueuePolicy, or write decide and next_review_ms."
+        )
+    if not isinstance(policy.name, str) or not re.fullmatch(r"[\w.+ -]{1,60}", policy.name):
+        raise ConfigError(
+            f"policy {class_name} in {path}: its name {policy.name!r:.80} must be letters, digits, spaces "
+            "and .+-_, at most 60 of them; nothing was run."
         )
     return policy

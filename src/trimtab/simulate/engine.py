@@ -378,6 +378,11 @@ class Engine:
         part, plan = self._parts[job.home], self.plan
         if self._indexed:
             key = job.place if plan.key is None else plan.key(job, self.now_ms)
+            if key != key:
+                raise ConfigError(
+                    f"policy {self.policy.name}: the key of job {job.facts.label} is not a number; "
+                    "the run ends here."
+                )
             part.queue.push(job, key, self._class_of(job))
         due_ms = self._starved_ms(job)
         if due_ms is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -82,6 +82,8 @@ class RunResult:
     engine: str
     provenance: Provenance
     kept: int
+    unrun: int
+    set_aside: Mapping[str, int]
     cluster: Cluster
     policy: str
     knobs: Knobs
@@ -111,6 +113,8 @@ class RunResult:
                 "rows": self.provenance.rows,
                 "kept": self.kept,
                 "left_out": self.provenance.left_out_counts(),
+                "unrun": self.unrun,
+                "set_aside": dict(self.set_aside),
                 "sha256": self.provenance.sha256,
             },
             "cluster": self.cluster.jsonable(),
@@ -188,6 +192,8 @@ def _run(
         engine=engine_name(engine),
         provenance=trace.provenance,
         kept=len(trace),
+        unrun=trace.unrun.height,
+        set_aside=trace.set_aside,
         cluster=cluster,
         policy=policy,
         knobs=knobs,

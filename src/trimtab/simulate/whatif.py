@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from trimtab.cluster import Cluster
-from trimtab.errors import ConfigError, Thrashing
+from trimtab.errors import ConfigError, Thrashing, TrialsLost
 from trimtab.job import FULL_SPEED_PPM
 from trimtab.knobs import Knobs
 from trimtab.objective import Objective, Stays, find_objective
@@ -146,11 +150,12 @@ class LocalTrials:
 
 
 class ProcessTrials:
-    """On several processes; a situation is handed over once, through a file."""
+    """On several processes, started when first needed; a situation is handed over once, through a file."""
 
     def __init__(self, workers: int, folder: Path) -> None:
-        self._parallel = Parallel(n_jobs=workers, batch_size=1, pre_dispatch="all")
+        self._workers = workers
         self._folder = folder
+        self._pool: ProcessPoolExecutor | None = None
         self._handed: tuple[Situation, Path] | None = None
         self._count = 0
 
@@ -158,7 +163,22 @@ class ProcessTrials:
         if len(candidates) < 2:
             return LocalTrials("reference").costs(situation, candidates, objective)
         path = self._hand_over(situation)
-        return list(self._parallel(delayed(_cost)(path, knobs, objective.name) for knobs in candidates))
+        try:
+            with _interrupts_wait():  # workers are started here, and inherit it: Ctrl-C is for us alone
+                if self._pool is None:
+                    self._pool = ProcessPoolExecutor(self._workers, get_context("spawn"))
+                waiting = [self._pool.submit(_cost, path, knobs, objective.name) for knobs in candidates]
+            return [one.result() for one in waiting]
+        except BrokenProcessPool:
+            raise TrialsLost(
+                f"one of {self._workers} worker processes was killed (out of memory?); the run ends here; "
+                "try fewer --workers, or --executor local."
+            ) from None
+
+    def close(self) -> None:
+        """Let running trials end, and drop the rest."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
     def _hand_over(self, situation: Situation) -> Path:
         if self._handed is None or self._handed[0] is not situation:
@@ -186,7 +206,24 @@ def open_trials(executor: str, workers: int, engine: str = "auto") -> Iterator[T
         yield LocalTrials(engine)
         return
     with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
-        yield LocalTrials(engine, workers, ProcessTrials(workers, Path(folder)))
+        others = ProcessTrials(workers, Path(folder))
+        try:
+            yield LocalTrials(engine, workers, others)
+        finally:
+            others.close()
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Leave Ctrl-C unheard for a moment; processes started meanwhile never hear it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @lru_cache(maxsize=1)

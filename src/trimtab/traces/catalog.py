@@ -202,9 +202,7 @@ def download(url: str, folder: Path, sha256: str | None) -> Fetched:
         import pooch
         import requests
     except ImportError:
-        raise ConfigError(
-            "fetching traces needs pooch: pip install 'trimtab[traces]'; nothing fetched."
-        ) from None
+        raise ConfigError("fetching traces needs pooch: pip install pooch; nothing was fetched.") from None
     pooch.get_logger().setLevel(logging.WARNING)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import polars as pl
 
+from trimtab.errors import InputError
 from trimtab.traces import statistics
 from trimtab.traces.statistics import BIN_MS, DAY_MS, HOUR_MS, Repeats
 from trimtab.traces.trace import LeftOut, Trace
@@ -20,6 +21,7 @@ WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _CAP_SHARE = 0.5  # per cent of jobs with the very longest run time, from which it is taken for a cap
 _BURST_DISPERSION = 10.0
 _QUIET_DAY_SHARE = 0.05  # of the median day's arrivals
+_SPAN_MAX_MS = 100 * 365 * DAY_MS
 _LONG_MEDIAN_MS = 5 * DAY_MS
 
 
@@ -79,6 +81,12 @@ def describe(trace: Trace, gpus: int | None = None) -> Description:
     submit_ms, duration_ms, gang = (trace.column(name) for name in ("submit_ms", "duration_ms", "gpus"))
     first_ms, last_ms = trace.span_ms
     span_ms = last_ms - first_ms
+    if span_ms > _SPAN_MAX_MS:
+        raise InputError(
+            f"{trace.provenance.source}: submissions span {span_ms / DAY_MS:,.0f} days, from job "
+            f"{trace.jobs['job_id'][0]} to job {trace.jobs['job_id'][-1]}; at most "
+            f"{_SPAN_MAX_MS // DAY_MS:,} can be described: are its times seconds?"
+        )
     gpu_ms = statistics.gpu_time_ms(gang, duration_ms)
     counts = statistics.arrival_counts(submit_ms, first_ms, last_ms + 1)
     quantiles = statistics.run_time_quantiles_s(duration_ms)
@@ -172,6 +180,9 @@ def warnings(trace: Trace, gpus: int | None = None) -> list[str]:
     duplicates = _duplicates(trace.jobs)
     if duplicates:
         found.append(f"{duplicates} jobs equal an earlier one in all but the id: kept.")
+    repeated = trace.jobs.height - trace.jobs["job_id"].n_unique()
+    if repeated:
+        found.append(f"{repeated} jobs have the id of another one: outputs that name jobs by id mix them up.")
     left_out = sum(item.count for item in trace.provenance.left_out)
     if left_out > 0.1 * trace.provenance.rows:
         found.append(f"{left_out} of {trace.provenance.rows} rows were left out.")

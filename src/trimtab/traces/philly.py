@@ -171,7 +171,7 @@ class _Log:
 def _text(value: Any) -> str | None:
     if value is None or isinstance(value, dict | list):
         return None
-    text = str(value).strip()
+    text = str(value).strip().encode("utf-8", "replace").decode()  # JSON may hold half a character
     return None if text in ("", "None", "null") else text
 
 

@@ -83,6 +83,7 @@ class Trace:
         dated: Whether times are calendar times (Unix milliseconds) or offsets on the source's clock.
         zone: The zone that dates without one are read and shown in.
         zero_ms: What outputs call second 0.
+        set_aside: Jobs that were loaded but are not asked for, by reason (outside a window, thinned).
     """
 
     jobs: pl.DataFrame
@@ -91,6 +92,7 @@ class Trace:
     dated: bool = False
     zone: tzinfo = UTC
     zero_ms: int = 0
+    set_aside: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def build(
@@ -177,7 +179,8 @@ class Trace:
             first, last = (self.show(time_ms) for time_ms in self.span_ms)
             raise InputError(f"window {text}: no job is submitted in it; the trace spans {first} .. {last}.")
         zero_ms = start_ms if self.dated else self.zero_ms
-        return replace(self, jobs=jobs, unrun=self.unrun.filter(inside), zero_ms=zero_ms)
+        aside = _added(self.set_aside, "outside the window", len(self) - jobs.height)
+        return replace(self, jobs=jobs, unrun=self.unrun.filter(inside), zero_ms=zero_ms, set_aside=aside)
 
     def window_ms(self, text: str) -> tuple[int, int]:
         """Return the bounds of a window, half-open; see `window`."""
@@ -189,9 +192,10 @@ class Trace:
             raise ConfigError(f"window {text} ends before it starts; nothing was run.")
         return start_ms, end_ms
 
-    def select(self, keep: Sequence[bool] | np.ndarray) -> Trace:
-        """Return the jobs where `keep`, shape (jobs,), is true."""
-        return replace(self, jobs=self.jobs.filter(pl.Series(keep)))
+    def select(self, keep: Sequence[bool] | np.ndarray, reason: str = "not selected") -> Trace:
+        """Return the jobs where `keep`, shape (jobs,), is true; the others are set aside for a reason."""
+        jobs = self.jobs.filter(pl.Series(keep))
+        return replace(self, jobs=jobs, set_aside=_added(self.set_aside, reason, len(self) - jobs.height))
 
 
 def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
@@ -202,3 +206,7 @@ def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
 def _midnight_ms(time_ms: int, zone: tzinfo) -> int:
     moment = datetime.fromtimestamp(time_ms / 1000, zone)
     return round(moment.replace(hour=0, minute=0, second=0, microsecond=0).timestamp() * 1000)
+
+
+def _added(counts: Mapping[str, int], reason: str, count: int) -> dict[str, int]:
+    return {**counts, reason: counts.get(reason, 0) + count} if count else dict(counts)
