@@ -53,7 +53,9 @@ def _job(name: str, submit_ms: int, dice: np.random.Generator) -> dict[str, Any]
 def plan(budget: int = 5, **changes: Any) -> Plan:
     """Return hourly searches that look six hours ahead and run on for twelve."""
     tuning = Tuning(objective=find_objective("wait"), budget=budget)
-    found = Plan(tuning=tuning, rails=Guardrails(), arrivals_ms=6 * HOUR_MS, run_on_ms=12 * HOUR_MS)
+    found = Plan(
+        tuning=tuning, rails=Guardrails(gain_min=1.0), arrivals_ms=6 * HOUR_MS, run_on_ms=12 * HOUR_MS
+    )
     return replace(found, **changes)
 
 

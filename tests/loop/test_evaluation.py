@@ -259,3 +259,14 @@ def test_tuning_at_an_instant_agrees_with_the_oracles_first_round() -> None:
         assert how.tuning.objective.cost(situation.stays(setting)) == cost
     with pytest.raises(InputError, match="no job runs, waits or arrives then; the trace spans"):
         tune_at(trace, 100 * HOUR_MS, CLUSTER, "tiresias", knobs, WORLD, how, trials)
+
+
+def test_a_threshold_holds_for_every_tuned_line() -> None:
+    """Any gain is taken by default; what does not reach a threshold is kept, with the gain in the reason."""
+    trace = history(2)
+    free = walk(trace, "oracle", how=replace(plan(), rails=Guardrails(gain_min=1.0))).lines[0]
+    assert 0 < free.switches
+    largest = max(one.gain for one in free.rounds)
+    bound = walk(trace, "oracle", how=replace(plan(), rails=Guardrails(gain_min=10 * largest))).lines[0]
+    assert bound.switches == 0
+    assert all("is under" in one.verdict.reason for one in bound.rounds if one.gain > 1)

@@ -54,7 +54,7 @@ def demo(
     world = o.make_world("consolidated", "62", "oracle", 0.5, seed, "auto")
     size = _COMPILED if compiled_available() else _REFERENCE
     trace = load(_SOURCE)
-    plan = o.make_plan("wait", "bluefin", size.budget, size.interval, "24h", "48h", 1.1, "30m")
+    plan = o.make_plan("wait", "bluefin", size.budget, size.interval, "24h", "48h", 1.0, "30m")
     policy = find_policy("tiresias")
     workers = o.make_workers("processes", None)
     with open_trials("processes", workers) as trials, show.progress(quiet) as advance:

@@ -65,7 +65,7 @@ ObjectiveName = Annotated[str, typer.Option("--objective", help="wait | jct | jc
 ArrivalsHorizon = Annotated[str, typer.Option(help="How far arrivals are taken into a candidate's future.")]
 RunOn = Annotated[str, typer.Option(help="How long a candidate's simulation runs on.")]
 Budget = Annotated[int, typer.Option(help="Simulations a search.")]
-Threshold = Annotated[float, typer.Option(help="Least gain that a forecasting line switches for.")]
+Threshold = Annotated[float, typer.Option(help="Least gain that is worth a change.")]
 Dwell = Annotated[str, typer.Option(help="Least time a setting stays.")]
 SamplerName = Annotated[str, typer.Option("--sampler", help=" | ".join(SAMPLERS))]
 

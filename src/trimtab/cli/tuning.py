@@ -135,7 +135,7 @@ def evaluate(
     interval: Annotated[str, typer.Option(help="Time between searches.")] = "1h",
     arrivals_horizon: o.ArrivalsHorizon = "24h",
     run_on: o.RunOn = "48h",
-    threshold: o.Threshold = 1.1,
+    threshold: Annotated[float, typer.Option(help="Least gain that a tuned line switches for.")] = 1.0,
     dwell: o.Dwell = "30m",
     executor: o.Executor = "processes",
     workers: o.Workers = None,

@@ -55,7 +55,7 @@ class Plan:
 
     Attributes:
         tuning: Objective, sampler and budget of each search.
-        rails: Gain threshold and dwell of lines that forecast; the oracle and selftune lines take any gain.
+        rails: Gain threshold and dwell of the tuned lines; 1 takes any gain, as selftune and oracle do.
         interval_ms: Time between searches.
         arrivals_ms: How far into the future arrivals are taken (oracle).
         run_on_ms: How long a candidate's simulation runs on; scoring the next hour alone is myopic.
@@ -309,9 +309,9 @@ def _round(
     """Search one situation and judge the result; return the record and the settings that did best."""
     began = wall_s()
     found = stage.search(situation, engine.knobs, name, leaders)
-    # Lines that know or repeat the past take any gain; a threshold is for those that forecast.
-    rails = replace(stage.plan.rails, gain_min=1.0)
-    verdict = judge(engine.knobs, running_for_ms, found.best, found.gain, rails, found.costs[engine.knobs])
+    verdict = judge(
+        engine.knobs, running_for_ms, found.best, found.gain, stage.plan.rails, found.costs[engine.knobs]
+    )
     states = [job.state for job in situation.snapshot.jobs]
     one = Round(
         time_s=situation.snapshot.now_ms / 1000,
