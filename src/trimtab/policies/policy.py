@@ -15,7 +15,19 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from trimtab.cluster import ClusterView
 from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Nodes
-from trimtab.knobs import Knobs, Space
+from trimtab.knobs import Knob, Knobs, Space
+
+MIN_RUN = Knob(
+    name="min_run",
+    kind="int",
+    default=0,
+    low=0,
+    high=600,
+    unit="s",
+    trades="longer: fewer preemptions, urgent jobs wait longer",
+    takes_effect="next pass",
+    in_flight="counts from a running job's last start",
+)
 
 Key = int | float | tuple[int | float, ...]
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from trimtab.job import FULL_SPEED_PPM, JobView
 from trimtab.knobs import Knob, Knobs, Space
 from trimtab.policies.fifo import backfill
-from trimtab.policies.policy import Key, Plan, QueuePolicy, graded_change_ms, graded_level
+from trimtab.policies.policy import MIN_RUN, Key, Plan, QueuePolicy, graded_change_ms, graded_level
 
 
 def _estimate_ms(job: JobView) -> int:
@@ -94,17 +94,7 @@ class Qssf(QueuePolicy):
 
 _REMAINING_SPACE = Space(
     (
-        Knob(
-            name="min_run",
-            kind="int",
-            default=0,
-            low=0,
-            high=600,
-            unit="s",
-            trades="longer: fewer preemptions, urgent jobs wait longer",
-            takes_effect="next pass",
-            in_flight="counts from a running job's last start",
-        ),
+        MIN_RUN,
         Knob(
             name="rem_counts_overhead",
             kind="bool",

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from trimtab.job import FULL_SPEED_PPM, JobView
 from trimtab.knobs import Knob, Knobs, Space, Value
-from trimtab.policies.policy import Key, Plan, QueuePolicy, graded_change_ms, graded_level, ppm
+from trimtab.policies.policy import MIN_RUN, Key, Plan, QueuePolicy, graded_change_ms, graded_level, ppm
 
 # Largest tensor as a share of all tensors, from the models' published layer shapes; parts per million.
 MODEL_SKEW_PPM: Mapping[str, int] = {
@@ -169,17 +169,7 @@ SPACE = Space(
             takes_effect="next tick",
             in_flight="next tick = max(now, last tick + new)",
         ),
-        Knob(
-            name="min_run",
-            kind="int",
-            default=0,
-            low=0,
-            high=600,
-            unit="s",
-            trades="longer: fewer preemptions, urgent jobs wait longer",
-            takes_effect="next pass",
-            in_flight="counts from a running job's last start",
-        ),
+        MIN_RUN,
     ),
     settle=_settle,
     imply=_imply,
