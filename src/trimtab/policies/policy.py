@@ -13,9 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
-from trimtab.cluster import ClusterView
+from trimtab.cluster import ClusterView, FreeMap
 from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Nodes
 from trimtab.knobs import Knob, Knobs, Space
+
+BACKFILL = Knob(
+    name="backfill",
+    kind="choice",
+    default="strict",
+    choices=("strict", "skip"),
+    trades="skip: fuller GPUs, wide gangs may starve",
+    takes_effect="next pass",
+    in_flight="untouched",
+)
 
 MIN_RUN = Knob(
     name="min_run",
@@ -66,51 +76,6 @@ class Policy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a queue policy's knobs amount to: all the engine asks while time passes.
-
-    Attributes:
-        preemptive: Whether a job reached later in the walk may lose its GPUs to one reached earlier.
-        strict: Whether the first job that does not fit stops the walk (else it is skipped).
-        grades: Attained GPU-ms, ascending, at which a job moves one level down; levels = len + 1.
-        regrade: What new grades do to jobs already there: immediate, lazy or new_only.
-        key: Order inside a level, smaller first, ties by id; it may not change while a job is pending.
-            None leaves the order to the engine: running jobs first, then pending ones, newcomers last.
-        level, next_change_ms: The level of a job, and how long a running job may run until that or its key
-            has to be looked at again.
-        starve_ms: Waiting time after which a pending job is lifted to level 0, None for never.
-        consolidate: Whether a gang may not be spread (relaxed placement only); None: any may be.
-        min_run_ms: Time a started job is safe from preemption.
-        quantum_ms: Passes happen only at multiples of this; 0 = at every event.
-        needs_estimates: Whether the order reads `estimate_ms`.
-        history_weight: Weight of the history mean in predicted estimates, the rest is the model's.
-        retrain_ms, rescore: How often estimates are retrained, and whether queued jobs are estimated anew.
-        refresh_ms: How often the plan is made anew from the services of completed jobs; 0 = never.
-    """
-
-    preemptive: bool = False
-    strict: bool = False
-    grades: tuple[int, ...] = ()
-    regrade: str = "immediate"
-    key: Callable[[JobView, int], Key] | None = None
-    level: Callable[[JobView], int]
-    next_change_ms: Callable[[JobView], int | None]
-    starve_ms: Callable[[JobView], int | None] | None = None
-    consolidate: Callable[[JobView], bool] | None = None
-    min_run_ms: int = 0
-    quantum_ms: int = 0
-    needs_estimates: bool = False
-    history_weight: float = 0.0
-    retrain_ms: int = 86_400_000
-    rescore: bool = False
-    refresh_ms: int = 0
-
-    @property
-    def levels(self) -> int:
-        return len(self.grades) + 1
-
-
 def graded_level(job: JobView) -> int:
     """Return the level of a job by what it has attained: reaching a grade exactly demotes."""
     return max(job.level, bisect_right(job.grades, job.attained_gpu_ms()))
@@ -127,6 +92,51 @@ def graded_change_ms(job: JobView) -> int | None:
     if ahead >= len(job.grades):
         return None
     return -(-(job.grades[ahead] - attained) // job.gpus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a queue policy's knobs amount to: all the engine asks while time passes.
+
+    Attributes:
+        preemptive: Whether a job reached later in the walk may lose its GPUs to one reached earlier.
+        strict: Whether the first job that does not fit stops the walk (else it is skipped).
+        grades: Attained GPU-ms, ascending, at which a job moves one level down; levels = len + 1.
+        regrade: What new grades do to jobs already there: immediate, lazy or new_only.
+        key: Order inside a level, smaller first, ties by id; it may not change while a job is pending.
+            None leaves the order to the engine: running jobs first, then pending ones, newcomers last.
+        level, next_change_ms: The level of a job, and how long a running job may run until that or its key
+            has to be looked at again; by default what the grades say.
+        starve_ms: Waiting time after which a pending job is lifted to level 0, None for never.
+        consolidate: Whether a gang may not be spread (relaxed placement only); None: any may be.
+        min_run_ms: Time a started job is safe from preemption.
+        quantum_ms: Passes happen only at multiples of this; 0 = at every event.
+        needs_estimates: Whether the order reads `estimate_ms`.
+        history_weight: Weight of the history mean in predicted estimates, the rest is the model's.
+        retrain_ms, rescore: How often estimates are retrained, and whether queued jobs are estimated anew.
+        refresh_ms: How often the plan is made anew from the services of completed jobs; 0 = never.
+    """
+
+    preemptive: bool = False
+    strict: bool = False
+    grades: tuple[int, ...] = ()
+    regrade: str = "immediate"
+    key: Callable[[JobView, int], Key] | None = None
+    level: Callable[[JobView], int] = graded_level
+    next_change_ms: Callable[[JobView], int | None] = graded_change_ms
+    starve_ms: Callable[[JobView], int | None] | None = None
+    consolidate: Callable[[JobView], bool] | None = None
+    min_run_ms: int = 0
+    quantum_ms: int = 0
+    needs_estimates: bool = False
+    history_weight: float = 0.0
+    retrain_ms: int = 86_400_000
+    rescore: bool = False
+    refresh_ms: int = 0
+
+    @property
+    def levels(self) -> int:
+        return len(self.grades) + 1
 
 
 class QueuePolicy:
@@ -188,7 +198,7 @@ def walk(view: ClusterView, plan: Plan) -> list[Decision]:
     """
     liftable = [job for job in view.running if plan.preemptive and not job.shielded]
     lifted = view.free
-    really_free = type(lifted)(lifted.free, lifted.gpus_per_node, lifted.placement)
+    really_free = FreeMap(lifted.free, lifted.gpus_per_node, lifted.placement)
     for job in liftable:
         lifted.give(job.nodes)
     places: dict[int, Nodes] = {}

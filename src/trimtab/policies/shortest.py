@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from trimtab.job import FULL_SPEED_PPM, JobView
 from trimtab.knobs import Knob, Knobs, Space
-from trimtab.policies.fifo import backfill
-from trimtab.policies.policy import MIN_RUN, Key, Plan, QueuePolicy, graded_change_ms, graded_level
+from trimtab.policies.policy import BACKFILL, MIN_RUN, Key, Plan, QueuePolicy
 
 
 def _estimate_ms(job: JobView) -> int:
@@ -28,14 +27,12 @@ class Sjf(QueuePolicy):
     """Order (estimated run time, submit, id), not preemptive."""
 
     name: ClassVar[str] = "sjf"
-    space: ClassVar[Space] = Space((backfill("strict"),))
+    space: ClassVar[Space] = Space((BACKFILL,))
 
     def plan(self, knobs: Knobs, completed_gpu_ms: tuple[int, ...] = ()) -> Plan:
         return Plan(
             strict=knobs.choice("backfill") == "strict",
             key=_whole,
-            level=graded_level,
-            next_change_ms=graded_change_ms,
             needs_estimates=True,
         )
 
@@ -46,7 +43,7 @@ class Qssf(QueuePolicy):
     name: ClassVar[str] = "qssf"
     space: ClassVar[Space] = Space(
         (
-            backfill("strict"),
+            BACKFILL,
             Knob(
                 name="alpha",
                 kind="fraction",
@@ -83,8 +80,6 @@ class Qssf(QueuePolicy):
         return Plan(
             strict=knobs.choice("backfill") == "strict",
             key=_whole_service,
-            level=graded_level,
-            next_change_ms=graded_change_ms,
             needs_estimates=True,
             history_weight=knobs.fraction("alpha"),
             retrain_ms=knobs.integer("retrain_period") * 1000,
@@ -120,8 +115,6 @@ def _remaining_plan(knobs: Knobs, weigh: Callable[[JobView], int]) -> Plan:
     return Plan(
         preemptive=True,
         key=key,
-        level=graded_level,
-        next_change_ms=graded_change_ms,
         min_run_ms=knobs.integer("min_run") * 1000,
         needs_estimates=True,
     )

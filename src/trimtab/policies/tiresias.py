@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from trimtab.job import FULL_SPEED_PPM, JobView
 from trimtab.knobs import Knob, Knobs, Space, Value
-from trimtab.policies.policy import MIN_RUN, Key, Plan, QueuePolicy, graded_change_ms, graded_level, ppm
+from trimtab.policies.policy import MIN_RUN, Key, Plan, QueuePolicy, graded_change_ms, ppm
 
 # Largest tensor as a share of all tensors, from the models' published layer shapes; parts per million.
 MODEL_SKEW_PPM: Mapping[str, int] = {
@@ -190,7 +190,6 @@ class Tiresias(QueuePolicy):
             grades=tuple(threshold * 1000 for threshold in knobs.numbers("queue_thresholds")),
             regrade=knobs.choice("regrade"),
             key=_key(priority, knobs.choice("in_queue_order"), completed_gpu_ms),
-            level=graded_level,
             next_change_ms=gittins_change_ms(completed_gpu_ms) if priority == "gittins" else graded_change_ms,
             starve_ms=_starve_ms(knobs.fraction("promote_knob"), knobs.choice("starve_mode")),
             consolidate=_consolidate(ppm(knobs.fraction("pack_limit"))),

@@ -687,4 +687,4 @@ _HANDLERS: dict[int, Callable[[Engine, JobView], None]] = {
     _UNSHIELD: Engine._unshield,
 }
 
-_WHOLE_PASS = Plan(level=lambda job: 0, next_change_ms=lambda job: None)
+_WHOLE_PASS = Plan()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,7 +65,6 @@ def tune_at(
     world: World,
     plan: Plan,
     trials: Trials,
-    first: Sequence[Knobs] = (),
 ) -> Tuned:
     """Search settings for the time from `at_ms` on, with the trace itself as the future.
 
@@ -95,7 +93,6 @@ def tune_at(
         running,
         plan.tuning,
         Seeds(world.seed),
-        first,
     )
     verdict = judge(running, plan.rails.dwell_ms, found.best, found.gain, plan.rails, found.costs[running])
     states = [job.state for job in situation.snapshot.jobs]

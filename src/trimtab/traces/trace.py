@@ -38,7 +38,6 @@ SCHEMA: Mapping[str, pl.DataType] = {
     "gmem": pl.Float64(),
     "sharescore": pl.Int64(),
 }
-REQUIRED = ("job_id", "submit_ms", "duration_ms", "gpus")
 
 
 @dataclass(frozen=True, slots=True)
