@@ -184,7 +184,7 @@ nb::list closed_since(const Engine& engine, std::size_t from) {
     nb::list found;
     for (std::size_t place = from; place < engine.closed().size(); ++place) {
         const Job& job = engine.job(engine.closed()[place]);
-        found.append(nb::make_tuple(job.id, optional(job.first_start_ms), optional(job.finish_ms), job.held_ms,
+        found.append(nb::make_tuple(job.id, optional(job.first_start_ms), optional(job.finish_ms()), job.held_ms,
                                     job.preemptions, job.state == State::rejected));
     }
     return found;

@@ -1,6 +1,7 @@
 #include "engine.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace trimtab {
 
@@ -30,6 +31,7 @@ Engine::Engine(std::shared_ptr<const Workload> workload, const std::vector<Virtu
       environment_(std::move(environment)),
       estimator_(environment_.estimator),
       jobs_(static_cast<std::size_t>(workload_->size())),
+      timers_(workload_->size()),
       completed_(environment_.completed_gpu_ms),
       running_place_(FIRST_RUNNING_PLACE),
       tail_place_(0),
@@ -67,33 +69,15 @@ void Engine::update(Ms time_ms, Plan plan) {
     updates_.emplace(std::upper_bound(updates_.begin(), updates_.end(), time_ms, later), time_ms, std::move(plan));
 }
 
-bool Engine::stale(const Timer& timer) const {
-    if (timer.kind >= REVIEW) return false;
-    const Job& its = job(timer.job);
-    return !its.active() || its.stamp != timer.stamp;
-}
-
-void Engine::push(Ms time_ms, Kind kind, JobId job, std::uint32_t stamp) {
-    heap_.push_back({time_ms, kind, job, stamp});
-    std::push_heap(heap_.begin(), heap_.end());
-}
-
-Engine::Timer Engine::pop() {
-    std::pop_heap(heap_.begin(), heap_.end());
-    const Timer timer = heap_.back();
-    heap_.pop_back();
-    return timer;
-}
-
 // Whether jobs or knobs are still to come from outside.
 bool Engine::more_comes() const { return arrived_ < workload_->size() || !updates_.empty(); }
 
 // The next instant at which something happens, or NONE.
 Ms Engine::next_ms() {
     if (active_ == 0 && !more_comes()) return NONE;
-    while (!heap_.empty() && stale(heap_.front())) pop();
     Ms next = NEVER_MS;
-    if (!heap_.empty()) next = heap_.front().time_ms;
+    if (!timers_.empty()) next = timers_.first().time_ms;
+    if (tick_ms_ != NONE) next = std::min(next, tick_ms_);
     if (arrived_ < workload_->size()) {
         next = std::min(next, workload_->submit_ms[static_cast<std::size_t>(arrived_)]);
     }
@@ -106,16 +90,16 @@ Ms Engine::next_ms() {
 
 void Engine::instant(Ms now_ms) {
     clock(now_ms);
-    while (!heap_.empty() && heap_.front().time_ms <= now_ms) {
-        const Timer timer = pop();
-        if (timer.kind >= REVIEW || stale(timer)) continue;  // a tick only brings the instant
+    if (tick_ms_ != NONE && tick_ms_ <= now_ms) tick_ms_ = NONE;  // a tick only brings the instant
+    while (!timers_.empty() && timers_.first().time_ms <= now_ms) {
+        const Timers::Timer timer = timers_.first();
         ++events_;
         Job& job = at(timer.job);
         switch (timer.kind) {
-            case FINISH: finish(job); break;
-            case CHANGE: change_level(job); break;
-            case PROMOTE: promote(job); break;
-            default: unshield(job); break;
+            case Timed::finish: finish(job); break;
+            case Timed::change: change_level(job); break;
+            case Timed::promote: promote(job); break;
+            case Timed::unshield: unshield(job); break;
         }
     }
     while (!updates_.empty() && updates_.front().first <= now_ms) {
@@ -201,8 +185,8 @@ void Engine::finish(Job& job) {
     release(job);
     job.state = State::finished;
     ++job.stamp;
+    timers_.erase(job.id);
     unlink(job);
-    job.finish_ms = now_ms_;
     job.nodes.clear();
     closed_.push_back(job.id);
     held_by_finished_gpu_ms_ += job.held_ms * job.gpus;
@@ -222,7 +206,7 @@ void Engine::change_level(Job& job) {
             home_of(job).index.add(top, bottom, job.nodes, sinks ? 1 : -1);
         }
         move(job, level);
-        home_of(job).reseat(job, plan_);
+        home_of(job).line_up(job, jobs_, plan_);
     }
     home_of(job).dirty = true;
     schedule(job);
@@ -239,7 +223,7 @@ void Engine::unshield(Job& job) {
     part.index.add(0, job.level, job.nodes, 1);
     part.dirty = true;
     job.settle(now_ms_);
-    part.reseat(job, plan_);
+    part.line_up(job, jobs_, plan_);
     schedule(job);
 }
 
@@ -306,7 +290,7 @@ void Engine::move_anchor(Ms before_ms) {
 
 // Build every queue and index from the jobs' own state; nothing derived outlives a change.
 void Engine::rebuild() {
-    heap_.clear();
+    timers_.clear();
     tick_ms_ = NONE;
     std::size_t grades = 0;
     for (JobId id = first_; id >= 0; id = at(id).after) grades = std::max(grades, grades_of(at(id)).size());
@@ -341,7 +325,7 @@ void Engine::enqueue(Job& job) {
     Partition& part = home_of(job);
     part.queue.push(job, order_of(job, grades_of(job), now_ms_, plan_), class_of(job));
     const Ms due_ms = starved_ms(job);
-    if (due_ms != NONE) push(due_ms, PROMOTE, job.id, job.stamp);
+    due_ms == NONE ? timers_.erase(job.id) : timers_.set({due_ms, job.id, Timed::promote});
     part.dirty = true;
 }
 
@@ -361,21 +345,17 @@ Ms Engine::starved_ms(const Job& job) const {
     return job.stopped_ms + starve_limit_ms(job, plan_);
 }
 
-// Enter the next thing that will happen to a running job, settled to now; older entries go stale.
+// Enter the next thing that will happen to a running job, settled to now.
 void Engine::schedule(Job& job) {
     ++job.stamp;
     const Work left = workload_->duration_ms[static_cast<std::size_t>(job.id)] * FULL_SPEED_PPM - job.done;
-    Ms due_ms = now_ms_ + job.overhead_ms + ceil_div(left, job.speed_ppm);
-    Kind kind = FINISH;
+    Timers::Timer next{now_ms_ + job.overhead_ms + ceil_div(left, job.speed_ppm), job.id, Timed::finish};
     const Ms change_ms = next_change_ms(job, grades_of(job), plan_);
-    if (change_ms != NONE && now_ms_ + change_ms < due_ms) {
-        due_ms = now_ms_ + change_ms;
-        kind = CHANGE;
-    }
-    push(due_ms, kind, job.id, job.stamp);
+    if (change_ms != NONE && now_ms_ + change_ms < next.time_ms) next = {now_ms_ + change_ms, job.id, Timed::change};
     if (job.shielded && job.started_ms != NONE) {
-        push(job.started_ms + plan_.min_run_ms, UNSHIELD, job.id, job.stamp);
+        next = std::min(next, {job.started_ms + plan_.min_run_ms, job.id, Timed::unshield});
     }
+    timers_.set(next);
 }
 
 // Put a job at the end of another queue; one that waits and moves up loses its seniority there.
@@ -410,10 +390,7 @@ bool Engine::on_tick() {
     const Ms wait_ms =
         now_ms_ < tick_anchor_ms_ ? tick_anchor_ms_ - now_ms_ : floor_mod(tick_anchor_ms_ - now_ms_, quantum_ms);
     if (wait_ms == 0) return true;
-    if (tick_ms_ == NONE || tick_ms_ <= now_ms_) {
-        tick_ms_ = now_ms_ + wait_ms;
-        push(tick_ms_, TICK, 0, 0);
-    }
+    tick_ms_ = now_ms_ + wait_ms;
     return false;
 }
 
@@ -445,13 +422,13 @@ void Engine::commit(Partition& part) {
     for (const JobId id : part.behind) {
         if (!at(id).placed && !at(id).dropped) settlers_.push_back(id);
     }
-    for (const JobId id : walk_.lost) stop(part, at(id));
-    for (const auto& [id, nodes] : walk_.places) start(part, at(id), nodes);
     order_by_queue(settlers_);
     for (const JobId id : settlers_) {
         at(id).place = ++running_place_;
-        if (plan_.rank == Rank::place) part.reseat(at(id), plan_);
+        if (at(id).state == State::running) part.line_up(at(id), jobs_, plan_);
     }
+    for (const JobId id : walk_.lost) stop(part, at(id));
+    for (auto& [id, nodes] : walk_.places) start(part, at(id), std::move(nodes));
     if (!dropped_.empty()) {
         std::vector<JobId> in_order = dropped_;
         order_by_queue(in_order);
@@ -479,25 +456,25 @@ void Engine::order_by_queue(std::vector<JobId>& ids) {
     });
 }
 
-void Engine::start(Partition& part, Job& job, const Nodes& nodes) {
+void Engine::start(Partition& part, Job& job, Nodes nodes) {
     if (job.state != State::pending) {
         throw InvariantError("job " + std::to_string(job.id) + " cannot start while it does not wait");
     }
     job.state = State::running;
     ++job.stamp;
-    job.nodes = nodes;
+    job.nodes = std::move(nodes);
     job.since_ms = job.started_ms = now_ms_;
     if (job.first_ms == NONE) job.first_ms = now_ms_;
     if (job.first_start_ms == NONE) job.first_start_ms = now_ms_;
-    const bool spread = environment_.relaxed && is_spread(nodes, job.gpus, part.vc.gpus_per_node);
+    const bool spread = environment_.relaxed && is_spread(job.nodes, job.gpus, part.vc.gpus_per_node);
     job.speed_ppm = spread ? workload_->spread_ppm[static_cast<std::size_t>(job.id)] : FULL_SPEED_PPM;
     if (part.preemptive && plan_.min_run_ms != 0) {
         job.shielded = true;
-        part.index.add(0, job.level, nodes, -1);
+        part.index.add(0, job.level, job.nodes, -1);
     }
-    part.hold(job, plan_);
+    part.hold(job, jobs_, plan_);
     used_gpus_ += job.gpus;
-    for (const Share share : nodes) {
+    for (const Share share : job.nodes) {
         if (part.index.spare(part.levels - 1, share.node) < 0) {
             throw InvariantError("node " + std::to_string(share.node) + " holds more GPUs than it has after job " +
                                  std::to_string(job.id) + " started");
@@ -511,6 +488,7 @@ void Engine::stop(Partition& part, Job& job) {
     job.settle(now_ms_);
     note_nodes(EventKind::preempt, job);
     part.drop(job, jobs_);
+    if (!job.placed || !plan_.keys_stand()) Partition::leave_line(job);
     used_gpus_ -= job.gpus;
     job.nodes.clear();
     job.shielded = false;
@@ -550,6 +528,7 @@ void Engine::release(Job& job) {
     Partition& part = home_of(job);
     part.index.add(part.top(job), part.levels, job.nodes, 1);
     part.drop(job, jobs_);
+    Partition::leave_line(job);
     part.dirty = true;
     used_gpus_ -= job.gpus;
 }
@@ -599,8 +578,8 @@ SavedState Engine::save() {
     saved.completed_gpu_ms = completed_;
     saved.sampled = sampled_;
     saved.sampled_ms = sampled_ms_;
-    for (const Timer& timer : heap_) {
-        if (timer.time_ms == now_ms_ && timer.kind == CHANGE && !stale(timer)) saved.crossing.push_back(timer.job);
+    for (const Timers::Timer& timer : timers_.all()) {
+        if (timer.time_ms == now_ms_ && timer.kind == Timed::change) saved.crossing.push_back(timer.job);
     }
     std::sort(saved.crossing.begin(), saved.crossing.end());
     return saved;
@@ -624,7 +603,7 @@ void Engine::restore(const SavedState& saved) {
         if (twin.state == State::running) {
             Partition& part = home_of(twin);
             twin.seat = static_cast<std::int32_t>(part.running.size());
-            part.running.push_back({twin.id, twin.gpus, twin.level, !twin.shielded, {}});
+            part.running.push_back(twin.id);
             used_gpus_ += twin.gpus;
             twin.behind = !runs_first(twin);
             if (twin.behind) part.behind.push_back(twin.id);
@@ -632,13 +611,13 @@ void Engine::restore(const SavedState& saved) {
     }
     take_sample();
     rebuild();
-    for (const JobId id : saved.crossing) push(now_ms_, CHANGE, id, at(id).stamp);
+    for (const JobId id : saved.crossing) timers_.set({now_ms_, id, Timed::change});
     bool any_dirty = false;
     for (std::size_t home = 0; home < parts_.size(); ++home) {
         parts_[home].dirty = saved.dirty[home];
         any_dirty = any_dirty || saved.dirty[home];
     }
-    if (any_dirty && on_tick()) push(now_ms_, TICK, 0, 0);
+    if (any_dirty && on_tick()) tick_ms_ = now_ms_;
 }
 
 // Of what has finished, the GPU time held equals the sum over the jobs; waiting for ever is told by the caller.
@@ -650,15 +629,26 @@ void Engine::check_end() const {
     }
 }
 
-void Engine::check_seats(const Partition& part, const Partition& anew) const {
-    if (!part.preemptive || plan_.is_gittins()) return;
-    for (std::size_t place = 0; place < part.running.size(); ++place) {
-        const Seat &kept = part.running[place], &made = anew.running[place];
-        if (kept.level == made.level && kept.preemptible == made.preemptible &&
-            kept.key.at(now_ms_) == made.key.at(now_ms_)) {
-            continue;
-        }
-        throw InvariantError("seat of job " + std::to_string(kept.id) + " is not kept up");
+// The keys and ids of all jobs of a line-up, whose runs have to be in order.
+static std::vector<std::pair<std::int64_t, JobId>> all_after(LineUp line, const std::vector<Job>& jobs,
+                                                             const Order& start, Ms now_ms) {
+    Later found;
+    line.after(jobs, start, now_ms, found);
+    std::vector<std::pair<std::int64_t, JobId>> all;
+    for (const Later::Run& run : found) {
+        if (!std::is_sorted(run.rbegin(), run.rend())) throw InvariantError("a run of later jobs is not in order");
+        for (const Order& order : run) all.emplace_back(order.key, order.id);
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+}
+
+void Engine::check_lines(const Partition& part, const Partition& anew, const std::vector<Job>& copies) const {
+    if (!part.preemptive || plan_.jumps()) return;
+    for (std::int32_t level = 0; level < part.levels; ++level) {
+        const Order start{std::numeric_limits<std::int64_t>::min(), 0, level, -1};
+        if (all_after(part.line(level), jobs_, start, now_ms_) == all_after(anew.line(level), copies, start, now_ms_)) continue;
+        throw InvariantError("the order of the running jobs of level " + std::to_string(level) + " is not kept up");
     }
 }
 
@@ -668,7 +658,7 @@ void Engine::check_indexes() {
         anew.running = part.running;
         std::vector<Job> copies = jobs_;
         anew.rebuild(copies, part.levels, plan_);
-        check_seats(part, anew);
+        check_lines(part, anew, copies);
         for (std::int32_t level = 0; level < part.levels; ++level) {
             for (std::int32_t node = 0; node < part.index.nodes(); ++node) {
                 if (part.index.spare(level, node) == anew.index.spare(level, node)) continue;

@@ -16,6 +16,7 @@
 #include "log.hpp"
 #include "partition.hpp"
 #include "plan.hpp"
+#include "timers.hpp"
 #include "walk.hpp"
 
 namespace trimtab {
@@ -86,29 +87,10 @@ public:
     void check_indexes();
 
 private:
-    // Kinds of timed events, in the order they are handled at one instant.
-    enum Kind : std::int32_t { FINISH, CHANGE, PROMOTE, UNSHIELD, REVIEW, TICK };
-
-    struct Timer {
-        Ms time_ms;
-        std::int32_t kind;
-        JobId job;
-        std::uint32_t stamp;
-        friend bool operator<(const Timer& one, const Timer& two) {  // least on top of a heap
-            if (one.time_ms != two.time_ms) return two.time_ms < one.time_ms;
-            if (one.kind != two.kind) return two.kind < one.kind;
-            if (one.job != two.job) return two.job < one.job;
-            return two.stamp < one.stamp;
-        }
-    };
-
     Ms next_ms();
     bool more_comes() const;
     void instant(Ms now_ms);
     void clock(Ms now_ms);
-    bool stale(const Timer& timer) const;
-    void push(Ms time_ms, Kind kind, JobId job, std::uint32_t stamp);
-    Timer pop();
 
     void arrive(JobId id);
     void finish(Job& job);
@@ -136,13 +118,13 @@ private:
     bool on_tick();
     void pass(Partition& part);
     void commit(Partition& part);
-    void start(Partition& part, Job& job, const Nodes& nodes);
+    void start(Partition& part, Job& job, Nodes nodes);
     void stop(Partition& part, Job& job);
     void check_progress();
     void release(Job& job);
 
     void check_end() const;
-    void check_seats(const Partition& part, const Partition& anew) const;
+    void check_lines(const Partition& part, const Partition& anew, const std::vector<Job>& copies) const;
     void note(EventKind kind, JobId id, std::int32_t detail = 0);
     void note_nodes(EventKind kind, const Job& job);
 
@@ -165,14 +147,14 @@ private:
     JobId first_ = -1, last_ = -1;  // active jobs, linked by id
     std::int32_t active_ = 0;
     std::vector<Partition> parts_;
-    std::vector<Timer> heap_;
+    Timers timers_;
     std::vector<std::pair<Ms, Plan>> updates_;
     std::vector<GpuMs> completed_;
     std::int64_t sampled_ = 0;
     Ms sampled_ms_ = 0;
     Ms now_ms_ = 0;
     Ms tick_anchor_ms_ = 0;
-    Ms tick_ms_ = NONE;
+    Ms tick_ms_ = NONE;  // the next instant at which a pass that waits may happen
     std::int64_t running_place_, tail_place_, front_place_;
     std::int64_t used_gpus_ = 0;
     std::int64_t wasted_starts_ = 0;  // that ended before their restart cost was paid

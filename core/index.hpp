@@ -9,70 +9,75 @@
 
 namespace trimtab {
 
-// GPUs that an asker may have besides, by node.
-class Extra {
-public:
-    void reset(std::int32_t nodes);
-    void add(const Nodes& nodes);
-    void remove(const Nodes& nodes);
-    bool empty() const { return touched_.empty(); }
-    const std::vector<std::int32_t>& touched() const { return touched_; }
-    std::int32_t on(std::int32_t node) const { return more_[static_cast<std::size_t>(node)]; }
-
-private:
-    std::vector<std::int32_t> more_;
-    std::vector<std::int32_t> touched_;  // nodes that have or had more; some may stand twice
-};
-
-// Per level, each node's free GPUs and, per number of them, the set of nodes as a bitmap of any length.
+// Each node's free GPUs as one level sees them and, per number of them, the set of nodes as a bitmap of any
+// length: a best fit is the lowest node of the first set that is not empty.
 //
 // Placement `count` is one node that has all GPUs; a single node needs no bitmaps.
-class NodeIndex {
+class Layer {
 public:
-    void reset(std::int32_t levels, std::int32_t nodes, std::int32_t gpus_per_node);
+    void reset(std::int32_t nodes, std::int32_t gpus_per_node);
+
+    std::int32_t nodes() const { return static_cast<std::int32_t>(spare_.size()); }
+    std::int32_t spare(std::int32_t node) const { return spare_[static_cast<std::size_t>(node)]; }
+    std::int64_t total() const { return total_; }
+
+    // Give (sign 1) or take (-1) GPUs.
+    void add(const Nodes& nodes, std::int32_t sign) {
+        for (const Share share : nodes) add(share.node, share.gpus * sign);
+    }
 
     // A consolidated place for a gang, put into `found`; false if there is none.
-    bool find(std::int32_t level, std::int32_t gpus, const Extra* extra, Nodes& found);
+    bool find(std::int32_t gpus, Nodes& found) const;
 
     // A place on the nodes with most free GPUs; false if there is none.
-    bool find_spread(std::int32_t level, std::int32_t gpus, const Extra* extra, Nodes& found);
-
-    // Give (sign 1) or take (-1) GPUs at the levels top .. bottom - 1.
-    void add(std::int32_t top, std::int32_t bottom, const Nodes& nodes, std::int32_t sign);
-
-    // What a node has left at a level; below 0 while a walk has promised what is not yet given up.
-    std::int32_t spare(std::int32_t level, std::int32_t node) const { return avail_[at(level, node)]; }
-
-    // What all nodes together have left at a level.
-    std::int64_t total(std::int32_t level) const { return total_[static_cast<std::size_t>(level)]; }
-
-    std::int32_t nodes() const { return nodes_; }
+    bool find_spread(std::int32_t gpus, Nodes& found) const;
 
 private:
     using Word = std::uint64_t;
 
-    std::size_t at(std::int32_t level, std::int32_t node) const {
-        return static_cast<std::size_t>(level) * static_cast<std::size_t>(nodes_) + static_cast<std::size_t>(node);
-    }
-    std::size_t bucket(std::int32_t level, std::int32_t has) const {
-        return static_cast<std::size_t>(level) * static_cast<std::size_t>(size_ + 1) + static_cast<std::size_t>(has);
-    }
-    Word* row(std::size_t bucket) { return with_.data() + bucket * words_; }
-    void enter(std::int32_t level, std::int32_t node, std::int32_t has);
-    void strike(std::int32_t level, std::int32_t node, std::int32_t has);
-    std::int32_t has(std::int32_t level, std::int32_t node, const Extra* extra) const;
-    std::int32_t lowest(std::int32_t level, std::int32_t has);
-    std::int32_t best_fit(std::int32_t level, std::int32_t gpus, const Extra* extra, bool any_taken);
-    bool find_wide(std::int32_t level, std::int32_t gpus, const Extra* extra, Nodes& found);
+    // The nodes of one bitmap, lowest first.
+    class Scan;
 
-    std::int32_t nodes_ = 0;
-    std::int32_t size_ = 0;   // GPUs a node
-    std::size_t words_ = 0;   // of a bitmap of nodes
-    std::vector<std::int32_t> avail_;
-    std::vector<std::int64_t> total_;
-    std::vector<std::int32_t> count_;  // nodes in each bitmap
-    std::vector<Word> with_;
-    std::vector<Word> taken_, excluded_;  // scratch
+    std::size_t word(std::int32_t has, std::int32_t node) const {
+        return static_cast<std::size_t>(has) * map_words_ + (static_cast<std::size_t>(node) >> 6);
+    }
+    static constexpr Word bit(std::int32_t node) { return Word{1} << (node & 63); }
+    void add(std::int32_t node, std::int32_t gpus) {
+        total_ += gpus;
+        std::int32_t& spare = spare_[static_cast<std::size_t>(node)];
+        const std::int32_t before = spare;
+        spare += gpus;
+        if (map_words_ == 0) return;
+        if (before >= 0) words_[word(before, node)] &= ~bit(node);
+        if (before + gpus >= 0) words_[word(before + gpus, node)] |= bit(node);
+    }
+    std::int32_t lowest(std::int32_t has) const;
+    std::int32_t best_fit(std::int32_t gpus) const;
+    bool find_wide(std::int32_t gpus, Nodes& found) const;
+
+    std::int32_t size_ = 0;        // GPUs a node
+    std::int64_t total_ = 0;       // free GPUs of all nodes
+    std::size_t map_words_ = 0;    // of a bitmap of nodes, 0 if there are none
+    std::vector<std::int32_t> spare_;
+    std::vector<Word> words_;  // bitmap after bitmap
+};
+
+// A layer for each level: what is free for its jobs if they take all that lower levels hold.
+class NodeIndex {
+public:
+    void reset(std::int32_t levels, std::int32_t nodes, std::int32_t gpus_per_node);
+
+    // Give (sign 1) or take (-1) GPUs at the levels top .. bottom - 1.
+    void add(std::int32_t top, std::int32_t bottom, const Nodes& nodes, std::int32_t sign) {
+        for (std::int32_t level = top; level < bottom; ++level) layers_[static_cast<std::size_t>(level)].add(nodes, sign);
+    }
+
+    const Layer& layer(std::int32_t level) const { return layers_[static_cast<std::size_t>(level)]; }
+    std::int32_t spare(std::int32_t level, std::int32_t node) const { return layer(level).spare(node); }
+    std::int32_t nodes() const { return layers_.front().nodes(); }
+
+private:
+    std::vector<Layer> layers_;
 };
 
 }  // namespace trimtab

@@ -20,28 +20,46 @@ struct Share {
 // The GPUs a gang holds. Most gangs are on one node, so the first share is kept in place.
 class Nodes {
 public:
+    Nodes() = default;
+    Nodes(const Nodes& other) : size_(other.size_), first_(other.first_), all_(copy_of(other)) {}
+    Nodes(Nodes&&) = default;
+    Nodes& operator=(const Nodes& other) {
+        size_ = other.size_;
+        first_ = other.first_;
+        all_ = copy_of(other);
+        return *this;
+    }
+    Nodes& operator=(Nodes&&) = default;
+    ~Nodes() = default;
+
     void add(Share share) {
-        if (size_ == 1) more_.assign(1, first_);
         if (size_ == 0) {
             first_ = share;
         } else {
-            more_.push_back(share);
+            if (size_ == 1) all_ = std::make_unique<std::vector<Share>>(1, first_);
+            all_->push_back(share);
         }
         ++size_;
     }
     void clear() {
         size_ = 0;
-        more_.clear();
+        all_.reset();
     }
     bool empty() const { return size_ == 0; }
     std::int32_t size() const { return size_; }
-    const Share* begin() const { return size_ > 1 ? more_.data() : &first_; }
+    const Share* begin() const { return size_ > 1 ? all_->data() : &first_; }
     const Share* end() const { return begin() + size_; }
 
 private:
+    using Shares = std::unique_ptr<std::vector<Share>>;
+
+    static Shares copy_of(const Nodes& other) {
+        return other.size_ > 1 ? std::make_unique<std::vector<Share>>(*other.all_) : nullptr;
+    }
+
     std::int32_t size_ = 0;
     Share first_{};
-    std::vector<Share> more_;  // all shares, where there are several
+    Shares all_;  // where there are several
 };
 
 // Jobs by dense id, in submit order. `duration_ms` is the truth that only the simulator knows.
@@ -74,8 +92,22 @@ struct Workload {
 
 enum class State : std::uint8_t { absent, pending, running, finished, rejected };
 
-// One job; see the attributes of `JobView`. Times in ms on the engine's clock, NONE for what did not happen.
-struct Job {
+// One job; see the attributes of `JobView`. Times in ms on the engine's clock, NONE for what did not happen. In cache
+// lines: what a walk asks of the running jobs, then what changes as a job moves on, then the rest.
+struct alignas(64) Job {
+    Nodes nodes;
+    std::int32_t gpus = 0;
+    std::int32_t level = 0;
+    std::uint32_t turn = 0;   // counts its changes in the order of running jobs
+    std::uint32_t stamp = 0;  // counts its changes in the queue of pending jobs
+    State state = State::absent;
+    bool shielded = false;
+    bool lined = false;   // has a valid entry among the running jobs of its level
+    bool behind = false;  // put at the end of its queue at this instant
+    bool listed = false;  // marks of a walk, false outside it
+    bool placed = false;
+    bool dropped = false;
+
     Ms since_ms = 0;  // the instant up to which the numbers below are settled
     Ms held_ms = 0;
     Ms graded_ms = 0;
@@ -84,31 +116,24 @@ struct Job {
     Ms overhead_ms = 0;
     std::int64_t place = 0;
     Ms estimate_ms = NONE;
+
     Ms first_ms = NONE;
     Ms started_ms = NONE;
     Ms stopped_ms = 0;
     Ms first_start_ms = NONE;
-    Ms finish_ms = NONE;
-    Nodes nodes;
     JobId id = 0;
-    std::int32_t gpus = 0;
     std::int32_t home = 0;
-    std::int32_t level = 0;
     std::int32_t grades = 0;  // number of its set of grades (Engine::grades_of)
-    std::uint32_t stamp = 0;
     std::int32_t preemptions = 0;
     std::int32_t promotions = 0;
     JobId before = -1;  // neighbours among the active jobs, by id
     JobId after = -1;
     std::int32_t seat = 0;  // place among the running jobs of its virtual cluster
-    State state = State::absent;
-    bool shielded = false;
-    bool behind = false;  // put at the end of its queue at this instant
-    bool listed = false;  // marks of a walk, false outside it
-    bool placed = false;
-    bool dropped = false;
 
     bool active() const { return state == State::pending || state == State::running; }
+
+    // When it finished, NONE if it did not; nothing is settled afterwards.
+    Ms finish_ms() const { return state == State::finished ? since_ms : std::int64_t{NONE}; }
 
     // Bring held time, unpaid overhead and work done up to now; nothing changes while pending.
     void settle(Ms now_ms) {

@@ -1,7 +1,6 @@
 #include "partition.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace trimtab {
 
@@ -23,11 +22,12 @@ void Partition::rebuild(std::vector<Job>& jobs, std::int32_t level_count, const 
         std::fill(crowd_.begin(), crowd_.end(), 0);
     }
     queue.reset(levels, widths);
-    highest_key_.assign(static_cast<std::size_t>(levels), std::numeric_limits<std::int64_t>::min());
+    lines_.resize(static_cast<std::size_t>(levels));
+    for (LineUp& line : lines_) line.clear();
     for (std::size_t seat = 0; seat < running.size(); ++seat) {
-        Job& job = jobs[static_cast<std::size_t>(running[seat].id)];
+        Job& job = jobs[static_cast<std::size_t>(running[seat])];
         job.seat = static_cast<std::int32_t>(seat);
-        reseat(job, plan);
+        line_up(job, jobs, plan);
         index.add(top(job), levels, job.nodes, -1);
         enter(job);
     }
@@ -40,28 +40,24 @@ void Partition::enter(const Job& job) {
     }
 }
 
-void Partition::reseat(const Job& job, const Plan& plan) {
-    if (!plan.preemptive) return;
-    Seat& seat = running[static_cast<std::size_t>(job.seat)];
-    seat.gpus = job.gpus;
-    seat.level = job.level;
-    seat.preemptible = !job.shielded;
-    if (plan.is_gittins()) return;
-    seat.key = running_key(job, plan);
-    std::int64_t& highest = highest_key_[static_cast<std::size_t>(job.level)];
-    highest = std::max(highest, seat.key.at(job.since_ms));
+void Partition::line_up(Job& job, const std::vector<Job>& jobs, const Plan& plan) {
+    if (!plan.preemptive || plan.jumps()) return;
+    leave_line(job);
+    if (job.shielded) return;
+    line(job.level).enter(jobs, job, running_key(job, plan), job.since_ms);
+    job.lined = true;
 }
 
-void Partition::hold(Job& job, const Plan& plan) {
+void Partition::hold(Job& job, std::vector<Job>& jobs, const Plan& plan) {
     job.seat = static_cast<std::int32_t>(running.size());
-    running.push_back({job.id, job.gpus, job.level, false, {}});
-    reseat(job, plan);
+    running.push_back(job.id);
+    if (!job.lined || job.shielded) line_up(job, jobs, plan);
     enter(job);
 }
 
 void Partition::drop(Job& job, std::vector<Job>& jobs) {
     running[static_cast<std::size_t>(job.seat)] = running.back();
-    jobs[static_cast<std::size_t>(running.back().id)].seat = job.seat;
+    jobs[static_cast<std::size_t>(running.back())].seat = job.seat;
     running.pop_back();
     if (job.behind) {
         behind.erase(std::find(behind.begin(), behind.end(), job.id));

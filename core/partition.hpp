@@ -6,6 +6,7 @@
 
 #include "index.hpp"
 #include "job.hpp"
+#include "lineup.hpp"
 #include "queue.hpp"
 
 namespace trimtab {
@@ -16,15 +17,6 @@ struct VirtualCluster {
     std::int32_t first_node = 0;
 
     std::int32_t gpus() const { return nodes * gpus_per_node; }
-};
-
-// A running job as the walk looks for it: all that is asked of hundreds of jobs, side by side.
-struct Seat {
-    JobId id;
-    std::int32_t gpus;
-    std::int32_t level;
-    bool preemptible;
-    RunningKey key;  // not kept up under the Gittins index
 };
 
 // Everything here but `running` and the jobs' own state is derived, and can be rebuilt from them.
@@ -38,17 +30,23 @@ struct Partition {
     std::int32_t top(const Job& job) const { return preemptive && !job.shielded ? job.level : 0; }
 
     // Enter a job that has been given its GPUs in the index.
-    void hold(Job& job, const Plan& plan);
+    void hold(Job& job, std::vector<Job>& jobs, const Plan& plan);
 
     // Note that a running job's level, place or safety from preemption has changed.
-    void reseat(const Job& job, const Plan& plan);
+    void line_up(Job& job, const std::vector<Job>& jobs, const Plan& plan);
 
-    // Strike out a job whose GPUs have been given back in the index.
+    // Make a job's entry among the running jobs of its level out of date.
+    static void leave_line(Job& job) {
+        ++job.turn;
+        job.lined = false;
+    }
+
+    // Strike out a job whose GPUs have been given back in the index; it stays in line.
     void drop(Job& job, std::vector<Job>& jobs);
 
-    // No preemptible running job of a level has a higher key: keys fall while jobs run.
-    std::int64_t highest_key(std::int32_t level) const { return highest_key_[static_cast<std::size_t>(level)]; }
-    void lower_highest_key(std::int32_t level, std::int64_t key) { highest_key_[static_cast<std::size_t>(level)] = key; }
+    // The preemptible running jobs of a level.
+    LineUp& line(std::int32_t level) { return lines_[static_cast<std::size_t>(level)]; }
+    const LineUp& line(std::int32_t level) const { return lines_[static_cast<std::size_t>(level)]; }
 
     // The running jobs on a node: `on_node_count(node)` ids from here on.
     const JobId* on_node(std::int32_t node) const { return on_node_.data() + slot(node); }
@@ -61,7 +59,7 @@ struct Partition {
     bool preemptive = false;
     NodeIndex index;
     PendingQueue queue;
-    std::vector<Seat> running;
+    std::vector<JobId> running;
     std::vector<JobId> behind;  // running jobs that were put at the end of their queue at this instant
     bool dirty = false;         // whether something happened since the last pass
 
@@ -71,7 +69,7 @@ private:
     }
     void enter(const Job& job);
 
-    std::vector<std::int64_t> highest_key_;  // by level
+    std::vector<LineUp> lines_;   // by level; not kept up for keys that jump
     std::vector<JobId> on_node_;  // as many seats a node as it has GPUs
     std::vector<std::int32_t> crowd_;
 };

@@ -40,11 +40,11 @@ std::int64_t gittins(const Job& job, const Grades& grades, Ms now_ms, const Plan
 
 }  // namespace
 
-Order order_of(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan) {
+Order computed_order(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan) {
     Order order{0, 0, job.level, job.id};
     switch (plan.rank) {
-        case Rank::place: order.key = job.place; break;
-        case Rank::arrival: order.key = job.id; break;
+        case Rank::place:
+        case Rank::arrival: break;  // known without computing
         case Rank::estimate: order.key = known_estimate_ms(job); break;
         case Rank::estimated_service: order.key = known_estimate_ms(job) * job.gpus; break;
         case Rank::remaining: order.key = remaining(job, now_ms, plan); break;
@@ -60,12 +60,15 @@ Order order_of(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan
 
 RunningKey running_key(const Job& job, const Plan& plan) {
     if (plan.rank != Rank::remaining && plan.rank != Rank::remaining_service) {
-        return {order_of(job, {}, job.since_ms, plan).key, 0, 0, 0};
+        RunningKey key;
+        key.base = order_of(job, {}, job.since_ms, plan).key;
+        return key;
     }
     const std::int64_t weight = plan.rank == Rank::remaining_service ? job.gpus : 1;
     RunningKey key;
     key.base = job.remaining(job.since_ms) * weight;
     key.rate = job.speed_ppm * weight;
+    key.least = 0;
     key.paid_ms = job.since_ms + job.overhead_ms;
     key.overhead_rate = plan.counts_overhead ? FULL_SPEED_PPM * weight : 0;
     return key;

@@ -58,6 +58,12 @@ struct Plan {
     std::int32_t levels() const { return static_cast<std::int32_t>(grades.size()) + 1; }
     bool is_gittins() const { return rank == Rank::gittins; }
 
+    // Whether keys of running jobs have to be asked for anew at every instant ..
+    bool jumps() const { return rank == Rank::gittins; }
+
+    // .. or stay what they are, restarts included.
+    bool keys_stand() const { return !jumps() && rank != Rank::remaining && rank != Rank::remaining_service; }
+
     // Whether a gang may not be spread.
     bool consolidates(const Job& job, std::int64_t skew_ppm) const {
         return may_consolidate && job.gpus > 1 && skew_ppm > pack_limit_ppm;
@@ -81,23 +87,30 @@ struct Order {
 
 // What a running job's key is made of, so that it is known at any instant without looking at the job.
 struct RunningKey {
-    std::int64_t base = 0;  // its key as long as restart cost is unpaid (without that cost)
-    std::int64_t rate = 0;  // by how much it falls a millisecond from then on
-    Ms paid_ms = 0;         // when restart cost is paid
+    std::int64_t base = 0;           // its key when restart cost is paid
+    std::int64_t rate = 0;           // by how much it falls a millisecond from then on ..
+    std::int64_t least = INT64_MIN;  // .. and where it stops
+    Ms paid_ms = 0;                  // when restart cost is paid
     std::int64_t overhead_rate = 0;  // by how much unpaid restart cost raises it, a millisecond
 
     std::int64_t at(Ms now_ms) const {
-        if (rate == 0) return base;
-        if (now_ms < paid_ms) return base + (paid_ms - now_ms) * overhead_rate;
-        return std::max<std::int64_t>(0, base - (now_ms - paid_ms) * rate);
+        const Ms unpaid_ms = std::max<Ms>(0, paid_ms - now_ms), paid_for_ms = std::max<Ms>(0, now_ms - paid_ms);
+        return std::max(least, base - paid_for_ms * rate + unpaid_ms * overhead_rate);
     }
 };
 
 // The key of a job that runs; it holds until the job moves. Not for the Gittins index, which jumps.
 RunningKey running_key(const Job& job, const Plan& plan);
 
+// The order of a job at an instant, by a key that has to be computed.
+Order computed_order(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan);
+
 // The order of a job at an instant.
-Order order_of(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan);
+inline Order order_of(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan) {
+    if (plan.rank == Rank::place) return {job.place, 0, job.level, job.id};
+    if (plan.rank == Rank::arrival) return {job.id, 0, job.level, job.id};
+    return computed_order(job, grades, now_ms, plan);
+}
 
 // The level of a job by what it has attained: reaching a grade exactly demotes.
 std::int32_t graded_level(const Job& job, const Grades& grades);

@@ -60,7 +60,7 @@ Stays Situation::one(Engine& engine, const Plan& plan) const {
         const auto place = static_cast<std::size_t>(id);
         const Job& job = engine.job(id);
         if (!job.active() && job.state != State::finished) continue;
-        const Ms end_ms = job.active() ? engine.now_ms() : job.finish_ms;
+        const Ms end_ms = job.active() ? engine.now_ms() : job.finish_ms();
         const Work done = job.active() ? job.done_by(end_ms) : workload.duration_ms[place] * FULL_SPEED_PPM;
         found.age_ms.push_back(end_ms - workload.submit_ms[place]);
         found.idle_ms.push_back(end_ms - std::max(workload.submit_ms[place], began_ms) -

@@ -8,9 +8,12 @@ namespace trimtab {
 namespace {
 
 std::int32_t gpus_on(const Job& job, std::int32_t node) {
+    if (job.nodes.size() == 1) return job.gpus;
     const auto is_here = [node](Share share) { return share.node == node; };
     return std::find_if(job.nodes.begin(), job.nodes.end(), is_here)->gpus;
 }
+
+constexpr std::int32_t NOBODYS = -1;
 
 bool comes_later(const PendingQueue::Item& one, const PendingQueue::Item& two) { return two.order < one.order; }
 
@@ -23,21 +26,21 @@ void Walk::run(const Scene& scene, Partition& part) {
     places.clear();
     part.queue.heads(scene.jobs, items_);
     if (items_.empty()) return;
-    std::make_heap(items_.begin(), items_.end(), comes_later);
+    std::sort(items_.begin(), items_.end(), comes_later);
     by_level_.resize(static_cast<std::size_t>(part.levels));
-    later_by_level_.resize(static_cast<std::size_t>(part.levels));
     for (Ranks& ranks : by_level_) ranks.made = false;
-    for (Later& later : later_by_level_) later.made = false;
+    reach_level_ = NOBODYS;
     doubted_ = 0;
     failed_alone_ = failed_spread_ = std::numeric_limits<std::int32_t>::max();
     // Once a gang of one GPU has failed, only running jobs in doubt can still change anything.
     while (!items_.empty() && (doubted_ > 0 || std::max(failed_alone_, failed_spread_) > 1)) {
-        const Item item = pop();
+        const Item item = items_.back();
+        items_.pop_back();
         Job& job = scene.job(item.order.id);
         if (item.job_class == RUNNING) {
             --doubted_;
             if (keeps(job, item.order)) continue;
-            lose(job);
+            lose(job, item.order);
         }
         const bool is_alone = alone(job);
         if (job.gpus >= (is_alone ? failed_alone_ : failed_spread_)) continue;
@@ -52,16 +55,12 @@ void Walk::run(const Scene& scene, Partition& part) {
     listed_.clear();
 }
 
+// Enter an item in its place; most come soon, near the end.
 void Walk::push(const Item& item) {
+    std::size_t place = items_.size();
     items_.push_back(item);
-    std::push_heap(items_.begin(), items_.end(), comes_later);
-}
-
-Walk::Item Walk::pop() {
-    std::pop_heap(items_.begin(), items_.end(), comes_later);
-    const Item item = items_.back();
-    items_.pop_back();
-    return item;
+    for (; place > 0 && items_[place - 1].order < item.order; --place) items_[place] = items_[place - 1];
+    items_[place] = item;
 }
 
 bool Walk::alone(const Job& job) const {
@@ -81,82 +80,80 @@ bool Walk::place(Job& job, const Order& order, bool is_alone) {
     const bool preemptive = scene_->plan.preemptive;
     Nodes nodes;
     bool over = false;
-    if (!find(part_->levels - 1, job.gpus, nullptr, is_alone, nodes)) {
+    if (!find(part_->index.layer(part_->levels - 1), job, is_alone, nodes)) {
         if (!preemptive || !find_over(job, order, is_alone, nodes)) return false;
         over = true;
     }
-    part_->index.add(preemptive ? job.level : 0, part_->levels, nodes, -1);
+    take(preemptive ? job.level : 0, nodes, -1);
     if (over) doubt(nodes, order);
     places.emplace_back(job.id, std::move(nodes));
     return true;
 }
 
-bool Walk::find(std::int32_t level, std::int32_t gpus, const Extra* extra, bool is_alone, Nodes& found) {
-    if (part_->index.find(level, gpus, extra, found)) return true;
-    return !is_alone && part_->index.find_spread(level, gpus, extra, found);
+// Take (sign -1) or give back GPUs at a level and all below.
+void Walk::take(std::int32_t top, const Nodes& nodes, std::int32_t sign) {
+    part_->index.add(top, part_->levels, nodes, sign);
+    if (reach_level_ >= top && !later_.empty()) reach_.add(nodes, sign);
+}
+
+bool Walk::find(const Layer& layer, const Job& job, bool is_alone, Nodes& found) const {
+    return layer.find(job.gpus, found) || (!is_alone && layer.find_spread(job.gpus, found));
 }
 
 // Find a place over the map: what is free at the job's level, and what later jobs of it hold.
 bool Walk::find_over(const Job& job, const Order& order, bool is_alone, Nodes& found) {
-    Later& later = later_of(job, order);
-    if (part_->index.total(job.level) + later.held < job.gpus) return false;
-    if (later.held == 0 && job.level == part_->levels - 1) return false;
-    if (!later.spread) {
-        later.spread = true;
-        later.extra.reset(part_->index.nodes());
-        for (const Standing& other : later.jobs) later.extra.add(scene_->job(other.order.id).nodes);
-    }
-    return find(job.level, job.gpus, &later.extra, is_alone, found);
+    extend(job, order);
+    if (!later_.empty()) return reach_.total() >= job.gpus && find(reach_, job, is_alone, found);
+    if (job.level == part_->levels - 1) return false;
+    const Layer& layer = part_->index.layer(job.level);
+    return layer.total() >= job.gpus && find(layer, job, is_alone, found);
 }
 
-// The running jobs of the job's own level that come later in the walk. Where the engine keeps the order, only
+// Find out what a job at this place in the walk may have.
+void Walk::extend(const Job& job, const Order& order) {
+    if (reach_level_ == job.level) {
+        leave_out(order);
+        return;
+    }
+    reach_level_ = job.level;
+    find_later(job, order);
+    if (later_.empty()) return;
+    reach_ = part_->index.layer(job.level);
+    for (const Later::Run& run : later_) {
+        for (const Order& other : run) reach_.add(scene_->job(other.id).nodes, 1);
+    }
+}
+
+// A walk asks in ascending order, so of the later jobs that were found some only have to be left out.
+void Walk::leave_out(const Order& order) {
+    later_.leave_out(order, [this](JobId id) { reach_.add(scene_->job(id).nodes, -1); });
+}
+
+// Find the running jobs of the job's own level that come later in the walk. Where the engine keeps the order, only
 // those put behind at this instant come after a pending job.
-Walk::Later& Walk::later_of(const Job& job, const Order& order) {
-    if (scene_->plan.rank != Rank::place || !job.nodes.empty()) return later_of_level(job.level, order);
-    behind_.clear();
-    for (const JobId id : part_->behind) {
+void Walk::find_later(const Job& job, const Order& order) {
+    const bool is_place = scene_->plan.rank == Rank::place;
+    if (is_place && job.nodes.empty()) {
+        sort_later(part_->behind, order);
+    } else if (scene_->plan.jumps()) {
+        sort_later(part_->running, order);
+    } else {
+        part_->line(job.level).after(scene_->jobs, order, scene_->now_ms, later_);
+    }
+}
+
+// Of these jobs, find the ones of the order's level that come after it.
+void Walk::sort_later(const std::vector<JobId>& jobs, const Order& order) {
+    later_.clear();
+    Later::Run& run = later_.open();
+    for (const JobId id : jobs) {
         const Job& other = scene_->job(id);
+        if (other.level != order.level || other.shielded) continue;
         const Order its = scene_->order(other);
-        if (other.level != job.level || other.shielded || !(order < its)) continue;
-        behind_.jobs.push_back({its, other.gpus});
-        behind_.held += other.gpus;
+        if (order < its) run.push_back(its);
     }
-    return behind_;
-}
-
-// All of a level after an order. A walk asks in ascending order, so it only has to leave out some of those it
-// found before.
-Walk::Later& Walk::later_of_level(std::int32_t level, const Order& order) {
-    Later& later = later_by_level_[static_cast<std::size_t>(level)];
-    if (!later.made) {
-        find_later(level, order, later);
-        return later;
-    }
-    std::erase_if(later.jobs, [&](const Standing& other) {
-        if (order < other.order) return false;
-        later.held -= other.gpus;
-        if (later.spread) later.extra.remove(scene_->job(other.order.id).nodes);
-        return true;
-    });
-    return later;
-}
-
-void Walk::find_later(std::int32_t level, const Order& order, Later& later) {
-    later.made = true;
-    later.clear();
-    const bool jumps = scene_->plan.is_gittins();
-    if (!jumps && part_->highest_key(level) < order.key) return;
-    std::int64_t highest = std::numeric_limits<std::int64_t>::min();
-    for (const Seat& seat : part_->running) {
-        if (seat.level != level || !seat.preemptible) continue;
-        const Order other =
-            jumps ? scene_->order(scene_->job(seat.id)) : Order{seat.key.at(scene_->now_ms), 0, level, seat.id};
-        highest = std::max(highest, other.key);
-        if (!(order < other)) continue;
-        later.jobs.push_back({other, seat.gpus});
-        later.held += seat.gpus;
-    }
-    part_->lower_highest_key(level, highest);
+    std::sort(run.begin(), run.end(), [](const Order& one, const Order& two) { return two < one; });
+    later_.keep();
 }
 
 // List the running jobs that may not keep their GPUs now that a job stands on these nodes.
@@ -166,21 +163,46 @@ void Walk::find_later(std::int32_t level, const Order& order, Later& later) {
 void Walk::doubt(const Nodes& nodes, const Order& order) {
     for (const Share share : nodes) {
         for (std::int32_t level = order.level; level < part_->levels; ++level) {
-            const std::int32_t lacking = -part_->index.spare(level, share.node);
+            std::int64_t lacking = -part_->index.spare(level, share.node);
             if (lacking <= 0) continue;
-            const Ranks& found = ranks_on(share.node, level);
-            for (std::size_t place = found.jobs.size(); place-- > 0;) {
-                const auto& [other_order, id] = found.jobs[place];
-                if (found.held[place + 1] >= lacking || !(order < other_order)) break;
-                Job& other = scene_->job(id);
-                if (other.listed) continue;
-                other.listed = true;
-                listed_.push_back(id);
-                ++doubted_;
-                push({other_order, RUNNING});
-            }
+            part_->counted ? list_last(level, order, lacking) : list_last_on(share.node, level, order, lacking);
         }
     }
+}
+
+void Walk::list_last(std::int32_t level, const Order& order, std::int64_t lacking) {
+    const Ranks& found = ranks(level);
+    for (std::size_t place = found.jobs.size(); place-- > 0;) {
+        if (found.held[place + 1] >= lacking || !(order < found.jobs[place])) return;
+        list(found.jobs[place]);
+    }
+}
+
+void Walk::list_last_on(std::int32_t node, std::int32_t level, const Order& order, std::int64_t lacking) {
+    here_.clear();
+    const JobId* const first = part_->on_node(node);
+    for (const JobId* id = first; id != first + part_->on_node_count(node); ++id) {
+        const Job& job = scene_->job(*id);
+        if (job.level != level || job.shielded) continue;
+        const Order its = scene_->order(job);
+        if (order < its) here_.push_back({its, gpus_on(job, node)});
+    }
+    while (lacking > 0 && !here_.empty()) {
+        const auto last = std::max_element(here_.begin(), here_.end());
+        list(last->order);
+        lacking -= last->gpus;
+        *last = here_.back();
+        here_.pop_back();
+    }
+}
+
+void Walk::list(const Order& order) {
+    Job& job = scene_->job(order.id);
+    if (job.listed) return;
+    job.listed = true;
+    listed_.push_back(job.id);
+    ++doubted_;
+    push({order, RUNNING});
 }
 
 // Whether a running job's own GPUs are still free in the map at its place in the walk.
@@ -208,14 +230,14 @@ std::int64_t Walk::held_later_on(std::int32_t node, std::int32_t level, const Or
     return held;
 }
 
-void Walk::lose(Job& job) {
-    part_->index.add(job.level, part_->levels, job.nodes, 1);
+void Walk::lose(Job& job, const Order& order) {
+    if (reach_level_ == job.level) leave_out(order);
+    take(job.level, job.nodes, 1);
     lost.push_back(job.id);
 }
 
 std::size_t Walk::Ranks::first_after(const Order& order) const {
-    const auto is_before = [](const Order& one, const std::pair<Order, JobId>& two) { return one < two.first; };
-    return static_cast<std::size_t>(std::upper_bound(jobs.begin(), jobs.end(), order, is_before) - jobs.begin());
+    return static_cast<std::size_t>(std::upper_bound(jobs.begin(), jobs.end(), order) - jobs.begin());
 }
 
 // The preemptible running jobs of a level in walk order, made once a walk.
@@ -224,33 +246,14 @@ Walk::Ranks& Walk::ranks(std::int32_t level) {
     if (found.made) return found;
     found.made = true;
     found.jobs.clear();
-    for (const Seat& seat : part_->running) {
-        if (seat.level != level || !seat.preemptible) continue;
-        found.jobs.emplace_back(scene_->order(scene_->job(seat.id)), seat.id);
+    for (const JobId id : part_->running) {
+        const Job& job = scene_->job(id);
+        if (job.level == level && !job.shielded) found.jobs.push_back(scene_->order(job));
     }
-    std::sort(found.jobs.begin(), found.jobs.end(), [](const auto& one, const auto& two) { return one.first < two.first; });
+    std::sort(found.jobs.begin(), found.jobs.end());
     found.held.assign(found.jobs.size() + 1, 0);
     for (std::size_t place = found.jobs.size(); place-- > 0;) {
-        found.held[place] = found.held[place + 1] + scene_->job(found.jobs[place].second).gpus;
-    }
-    return found;
-}
-
-// The same for one node.
-Walk::Ranks& Walk::ranks_on(std::int32_t node, std::int32_t level) {
-    if (part_->counted) return ranks(level);
-    Ranks& found = on_node_;
-    found.jobs.clear();
-    const JobId* const first = part_->on_node(node);
-    for (const JobId* id = first; id != first + part_->on_node_count(node); ++id) {
-        const Job& job = scene_->job(*id);
-        if (job.level == level && !job.shielded) found.jobs.emplace_back(scene_->order(job), *id);
-    }
-    std::sort(found.jobs.begin(), found.jobs.end(), [](const auto& one, const auto& two) { return one.first < two.first; });
-    found.held.assign(found.jobs.size() + 1, 0);
-    for (std::size_t place = found.jobs.size(); place-- > 0;) {
-        const Job& job = scene_->job(found.jobs[place].second);
-        found.held[place] = found.held[place + 1] + gpus_on(job, node);
+        found.held[place] = found.held[place + 1] + scene_->job(found.jobs[place].id).gpus;
     }
     return found;
 }

@@ -42,61 +42,51 @@ private:
 
     // Running jobs in walk order; `held[i]` is what the jobs from the i-th on hold, held.back() = 0.
     struct Ranks {
-        std::vector<std::pair<Order, JobId>> jobs;
+        std::vector<Order> jobs;
         std::vector<std::int64_t> held;
         bool made = false;
 
         std::size_t first_after(const Order& order) const;
     };
 
-    // A running job that comes later in the walk than what was asked about last.
-    struct Standing {
+    // A running job on the node that is looked at, and the GPUs it holds there.
+    struct Here {
         Order order;
         std::int32_t gpus;
-    };
-
-    // Several of them, and the GPUs they hold: together and, once asked for, by node.
-    struct Later {
-        std::vector<Standing> jobs;
-        std::int64_t held = 0;
-        Extra extra;
-        bool made = false;
-        bool spread = false;  // whether `extra` is filled
-
-        void clear() {
-            jobs.clear();
-            held = 0;
-            spread = false;
-        }
+        friend bool operator<(const Here& one, const Here& two) { return one.order < two.order; }
     };
 
     bool alone(const Job& job) const;
     void fail(std::int32_t gpus, bool is_alone);
     bool place(Job& job, const Order& order, bool is_alone);
-    bool find(std::int32_t level, std::int32_t gpus, const Extra* extra, bool is_alone, Nodes& found);
+    bool find(const Layer& layer, const Job& job, bool is_alone, Nodes& found) const;
     bool find_over(const Job& job, const Order& order, bool is_alone, Nodes& found);
-    Later& later_of(const Job& job, const Order& order);
-    Later& later_of_level(std::int32_t level, const Order& order);
-    void find_later(std::int32_t level, const Order& order, Later& later);
+    void extend(const Job& job, const Order& order);
+    void find_later(const Job& job, const Order& order);
+    void sort_later(const std::vector<JobId>& jobs, const Order& order);
+    void leave_out(const Order& order);
+    void take(std::int32_t top, const Nodes& nodes, std::int32_t sign);
     void doubt(const Nodes& nodes, const Order& order);
+    void list_last(std::int32_t level, const Order& order, std::int64_t lacking);
+    void list_last_on(std::int32_t node, std::int32_t level, const Order& order, std::int64_t lacking);
+    void list(const Order& order);
     bool keeps(const Job& job, const Order& order);
     std::int64_t held_later_on(std::int32_t node, std::int32_t level, const Order& order);
-    void lose(Job& job);
+    void lose(Job& job, const Order& order);
     void push(const Item& item);
-    Item pop();
     Ranks& ranks(std::int32_t level);
-    Ranks& ranks_on(std::int32_t node, std::int32_t level);
 
     const Scene* scene_ = nullptr;
     Partition* part_ = nullptr;
-    std::vector<Item> items_;
+    std::vector<Item> items_;  // jobs still to be looked at, the next one last
     std::vector<JobId> listed_;
     std::int32_t doubted_ = 0;  // running jobs among the items
     std::int32_t failed_alone_ = 0, failed_spread_ = 0;  // smallest width that failed
     std::vector<Ranks> by_level_;
-    std::vector<Later> later_by_level_;
-    Ranks on_node_;
-    Later behind_;
+    std::vector<Here> here_;
+    Layer reach_;                     // what the last job that asked may have, if any job comes later
+    std::int32_t reach_level_ = -1;   // its level, -1 if nobody has asked in this walk
+    Later later_;                     // the running jobs of that level that come later: `reach_` has their GPUs
 };
 
 }  // namespace trimtab

@@ -1,0 +1,103 @@
+// The running jobs of one level in walk order, kept from walk to walk.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "job.hpp"
+#include "plan.hpp"
+
+namespace trimtab {
+
+// Running jobs that come later in a walk than somebody, in runs; the last job is the first of its run.
+class Later {
+public:
+    using Run = std::vector<Order>;
+
+    void clear() { used_ = 0; }
+    bool empty() const { return used_ == 0; }
+    const Run* begin() const { return runs_.data(); }
+    const Run* end() const { return runs_.data() + used_; }
+
+    // An empty run to be filled; `keep` it unless it has stayed empty.
+    Run& open() {
+        if (used_ == runs_.size()) runs_.emplace_back();
+        runs_[used_].clear();
+        return runs_[used_];
+    }
+    void keep() { used_ += runs_[used_].empty() ? 0 : 1; }
+
+    // Leave out those that do not come after `order`, and tell about each.
+    template <typename Tell>
+    void leave_out(const Order& order, Tell tell) {
+        for (std::size_t at = 0; at < used_;) {
+            Run& run = runs_[at];
+            for (; !run.empty() && !(order < run.back()); run.pop_back()) tell(run.back().id);
+            if (run.empty()) {
+                run.swap(runs_[--used_]);
+            } else {
+                ++at;
+            }
+        }
+    }
+
+private:
+    std::vector<Run> runs_;
+    std::size_t used_ = 0;
+};
+
+// Jobs whose keys fall at one rate never overtake each other, so each rate is a sorted list of its own; static keys
+// are the rate 0. Jobs whose restart costs are unpaid stand apart until they are. An entry is out of date once its
+// job has taken another turn (`Job::turn`); it is dropped when met.
+class LineUp {
+public:
+    void clear();
+
+    // Enter a running job; it has just taken a turn.
+    void enter(const std::vector<Job>& jobs, const Job& job, const RunningKey& key, Ms now_ms);
+
+    // Find the jobs that come after a place in the walk.
+    void after(const std::vector<Job>& jobs, const Order& place, Ms now_ms, Later& found);
+
+private:
+    struct Entry {
+        std::int64_t line;  // key at time 0, were it to fall all the time
+        JobId id;
+        std::uint32_t turn;
+
+        friend bool operator<(const Entry& one, const Entry& two) {
+            return one.line != two.line ? one.line < two.line : one.id < two.id;
+        }
+    };
+
+    // `sorted` rises; what belongs far from its end waits in `fresh` until there is enough of it to be merged.
+    struct Rate {
+        std::int64_t fall = 0;   // by which keys fall a millisecond
+        std::int64_t least = 0;  // and where they stop
+        std::size_t most = 64;   // with more entries, those out of date are dropped
+        std::vector<Entry> sorted, fresh;
+
+        std::int64_t key_at(const Entry& entry, Ms now_ms) const { return std::max(least, entry.line - now_ms * fall); }
+    };
+
+    struct Unpaid {
+        RunningKey key;
+        JobId id;
+        std::uint32_t turn;
+    };
+
+    Rate& rate_of(const RunningKey& key);
+    void add(const std::vector<Job>& jobs, const RunningKey& key, JobId id, std::uint32_t turn);
+    void merge(const std::vector<Job>& jobs, Rate& rate);
+    static void collect(const std::vector<Job>& jobs, Rate& rate, const Order& place, Ms now_ms, Later& found);
+    static void collect_fresh(const std::vector<Job>& jobs, Rate& rate, const Order& place, Ms now_ms, Later& found);
+    void collect_unpaid(const std::vector<Job>& jobs, const Order& place, Ms now_ms, Later& found);
+
+    std::vector<Rate> rates_;
+    std::vector<Unpaid> unpaid_;  // in any order
+    std::vector<Entry> merged_;   // scratch
+};
+
+}  // namespace trimtab
