@@ -8,11 +8,14 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "engine.hpp"
+#include "python_policy.hpp"
 #include "situation.hpp"
 
 namespace nb = nanobind;
@@ -147,6 +150,9 @@ nb::dict save(Engine& engine) {
     found["dirty"] = nb::tuple(dirty);
     found["completed_gpu_ms"] = nb::tuple(nb::cast(saved.completed_gpu_ms));
     found["sampled"] = nb::make_tuple(saved.sampled, saved.sampled_ms);
+    nb::list reviews_ms;
+    for (const Ms review_ms : saved.reviews_ms) reviews_ms.append(optional(review_ms));
+    found["reviews_ms"] = nb::tuple(reviews_ms);
     found["crossing"] = nb::tuple(nb::cast(saved.crossing));
     return found;
 }
@@ -168,6 +174,7 @@ void restore(Engine& engine, const nb::dict& state) {
     const auto sampled = nb::cast<std::pair<std::int64_t, Ms>>(state["sampled"]);
     saved.sampled = sampled.first;
     saved.sampled_ms = sampled.second;
+    for (const nb::handle review_ms : nb::cast<nb::tuple>(state["reviews_ms"])) saved.reviews_ms.push_back(number(review_ms));
     saved.crossing = nb::cast<std::vector<JobId>>(state["crossing"]);
     engine.restore(saved);
 }
@@ -209,7 +216,8 @@ Engine make_engine(std::shared_ptr<Workload> workload,
                    const std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t>>& vcs,
                    const std::string& policy, const Plan& plan, const std::string& placement,
                    std::vector<Ms> restart_ms, Ms cold_start_ms, bool has_estimates,
-                   const SharedEstimator* estimator, std::vector<GpuMs> completed_gpu_ms, bool timeline) {
+                   const SharedEstimator* estimator, std::vector<GpuMs> completed_gpu_ms,
+                   std::shared_ptr<Decider> decider, bool timeline) {
     std::vector<VirtualCluster> clusters;
     for (const auto& [nodes, gpus_per_node, first_node] : vcs) clusters.push_back({nodes, gpus_per_node, first_node});
     Environment environment;
@@ -220,15 +228,23 @@ Engine make_engine(std::shared_ptr<Workload> workload,
     environment.has_estimates = has_estimates;
     if (estimator != nullptr) environment.estimator = estimator->held;
     environment.completed_gpu_ms = std::move(completed_gpu_ms);
+    environment.decider = std::move(decider);
     return Engine(std::move(workload), clusters, policy, plan, std::move(environment), timeline);
+}
+
+// Do something while Python goes on elsewhere, unless a policy in Python is asked meanwhile.
+template <typename Deed>
+void without_python(bool asks_policy, const Deed& deed) {
+    std::optional<nb::gil_scoped_release> free;
+    if (!asks_policy) free.emplace();
+    deed();
 }
 
 nb::list stays(const Situation& situation, const std::vector<Plan>& plans, std::int32_t threads) {
     std::vector<Stays> computed;
-    {
-        nb::gil_scoped_release free;
-        computed = situation.stays(plans, threads);
-    }
+    const bool asks = std::any_of(plans.begin(), plans.end(), [](const Plan& plan) { return plan.planner != nullptr; });
+    const bool here = asks || situation.start().asks_policy();
+    without_python(here, [&] { computed = situation.stays(plans, here ? 1 : threads); });
     nb::list found;
     for (const Stays& one : computed) {
         found.append(nb::make_tuple(array(one.age_ms), array(one.idle_ms), one.thrashes, one.stuck,
@@ -280,7 +296,8 @@ NB_MODULE(_core, module) {
         .value("remaining", Rank::remaining)
         .value("remaining_service", Rank::remaining_service)
         .value("seniority", Rank::seniority)
-        .value("gittins", Rank::gittins);
+        .value("gittins", Rank::gittins)
+        .value("hook", Rank::hook);
     nb::enum_<Regrade>(module, "Regrade")
         .value("immediate", Regrade::immediate)
         .value("lazy", Regrade::lazy)
@@ -288,7 +305,8 @@ NB_MODULE(_core, module) {
     nb::enum_<Starve>(module, "Starve")
         .value("never", Starve::never)
         .value("ratio", Starve::ratio)
-        .value("absolute", Starve::absolute);
+        .value("absolute", Starve::absolute)
+        .value("hook", Starve::hook);
 
     nb::class_<Plan>(module, "Plan")
         .def(nb::init<>())
@@ -311,7 +329,14 @@ NB_MODULE(_core, module) {
         .def_rw("history_weight", &Plan::history_weight)
         .def_rw("retrain_ms", &Plan::retrain_ms)
         .def_rw("rescore", &Plan::rescore)
-        .def_rw("refresh_ms", &Plan::refresh_ms);
+        .def_rw("refresh_ms", &Plan::refresh_ms)
+        .def_rw("hooks_level", &Plan::hooks_level)
+        .def_rw("hooks_change", &Plan::hooks_change)
+        .def_rw("hooks_consolidate", &Plan::hooks_consolidate)
+        .def("set_planner", [](Plan& plan, std::shared_ptr<Planner> planner) { plan.planner = std::move(planner); },
+             "planner"_a);
+
+    bind_python_policies(module);
 
     nb::class_<SharedEstimator>(module, "Estimator");
     module.def("oracle", [](const Column<Ms>& told_ms) {
@@ -333,10 +358,10 @@ NB_MODULE(_core, module) {
         .def_prop_ro("knobs", &Engine::knobs)
         .def_prop_ro("active_count", &Engine::active_count)
         .def_prop_ro("first_active", &Engine::first_active)
+        .def_prop_ro("idles", &Engine::idles)
         .def("run", [](Engine& engine, nb::object until_ms) {
             const Ms limit_ms = number(until_ms);
-            nb::gil_scoped_release free;
-            engine.run(limit_ms);
+            without_python(engine.asks_policy(), [&] { engine.run(limit_ms); });
         }, "until_ms"_a.none())
         .def("update", &Engine::update, "time_ms"_a, "plan"_a)
         .def("save", &save)
@@ -349,7 +374,8 @@ NB_MODULE(_core, module) {
         .def("closed_since", &closed_since, "place"_a)
         .def("check_indexes", &Engine::check_indexes);
     module.def("engine", &make_engine, "workload"_a, "vcs"_a, "policy"_a, "plan"_a, "placement"_a, "restart_ms"_a,
-               "cold_start_ms"_a, "has_estimates"_a, "estimator"_a.none(), "completed_gpu_ms"_a, "timeline"_a);
+               "cold_start_ms"_a, "has_estimates"_a, "estimator"_a.none(), "completed_gpu_ms"_a, "decider"_a.none(),
+               "timeline"_a);
 
     nb::class_<Situation>(module, "Situation")
         .def("__init__", [](Situation* made, const Engine& start, nb::object until_ms) {

@@ -12,6 +12,9 @@ constexpr std::int64_t FIRST_RUNNING_PLACE = -(std::int64_t{1} << 60);
 
 constexpr GpuMs LONGEST_ESTIMATE_GPU_MS = std::int64_t{1} << 42;
 
+// A whole-pass policy may let jobs wait in an empty cluster through so many reviews, not for ever.
+constexpr std::int64_t MOST_IDLE_PASSES = 10'000;
+
 // Whether a gang is anywhere else than wholly taken nodes and one for the rest.
 // Whether a job has the place of a running one, not yet one at the end of a queue.
 bool runs_first(const Job& job) { return job.place < FIRST_RUNNING_PLACE / 2; }
@@ -56,6 +59,7 @@ Engine Engine::fork() const {
 void Engine::run(Ms until_ms) {
     for (Ms now_ms = next_ms(); now_ms != NONE && (until_ms == NONE || now_ms < until_ms); now_ms = next_ms()) {
         instant(now_ms);
+        if (idles()) return;
     }
     if (until_ms != NONE) {
         clock(std::max(until_ms, now_ms_));
@@ -69,6 +73,8 @@ void Engine::update(Ms time_ms, Plan plan) {
     updates_.emplace(std::upper_bound(updates_.begin(), updates_.end(), time_ms, later), time_ms, std::move(plan));
 }
 
+bool Engine::idles() const { return idle_passes_ > MOST_IDLE_PASSES && !more_comes(); }
+
 // Whether jobs or knobs are still to come from outside.
 bool Engine::more_comes() const { return arrived_ < workload_->size() || !updates_.empty(); }
 
@@ -78,6 +84,9 @@ Ms Engine::next_ms() {
     Ms next = NEVER_MS;
     if (!timers_.empty()) next = timers_.first().time_ms;
     if (tick_ms_ != NONE) next = std::min(next, tick_ms_);
+    if (environment_.decider) {
+        for (const Partition& part : parts_) next = part.review_ms == NONE ? next : std::min(next, part.review_ms);
+    }
     if (arrived_ < workload_->size()) {
         next = std::min(next, workload_->submit_ms[static_cast<std::size_t>(arrived_)]);
     }
@@ -101,6 +110,11 @@ void Engine::instant(Ms now_ms) {
             case Timed::promote: promote(job); break;
             case Timed::unshield: unshield(job); break;
         }
+    }
+    for (Partition& part : parts_) {
+        if (part.review_ms != now_ms) continue;
+        part.review_ms = NONE;
+        part.dirty = true;
     }
     while (!updates_.empty() && updates_.front().first <= now_ms) {
         Plan plan = std::move(updates_.front().second);
@@ -143,7 +157,7 @@ void Engine::arrive(JobId id) {
     job.since_ms = job.stopped_ms = now_ms_;
     job.overhead_ms = environment_.cold_start_ms;
     job.grades = plan_grades_;
-    job.level = graded_level(job, grades_of(job));
+    job.level = level_of(job, grades_of(job), plan_);
     job.place = ++tail_place_;
     link(job);
     enqueue(job);
@@ -197,7 +211,7 @@ void Engine::finish(Job& job) {
 
 void Engine::change_level(Job& job) {
     job.settle(now_ms_);
-    const std::int32_t level = graded_level(job, grades_of(job));
+    const std::int32_t level = level_of(job, grades_of(job), plan_);
     if (level != job.level) {
         note(level > job.level ? EventKind::demote : EventKind::promote, job.id);
         if (plan_.preemptive && !job.shielded) {
@@ -231,17 +245,26 @@ void Engine::unshield(Job& job) {
 
 void Engine::adopt(Plan plan) {
     plan_ = std::move(plan);
-    plan_grades_ = number_of(plan_.grades);
     take_sample();
     if (plan_.needs_estimates && !environment_.has_estimates) {
         throw ConfigError("policy " + policy_ + " orders by estimates, and there are none; nothing was run.");
     }
 }
 
+// Let what depends on completed jobs be made from those in the sample.
 void Engine::take_sample() {
-    if (!plan_.is_gittins()) return;
-    plan_.gittins = std::make_shared<const GittinsIndex>(
-        std::vector<GpuMs>(completed_.begin(), completed_.begin() + sampled_));
+    if (plan_.is_gittins() || plan_.planner) {
+        std::vector<GpuMs> sample(completed_.begin(), completed_.begin() + sampled_);
+        if (plan_.planner) {
+            Plan made = plan_.planner->plan(sample);
+            made.knobs = plan_.knobs;
+            made.text = plan_.text;
+            made.planner = plan_.planner;
+            plan_ = std::move(made);
+        }
+        if (plan_.is_gittins()) plan_.gittins = std::make_shared<const GittinsIndex>(std::move(sample));
+    }
+    plan_grades_ = number_of(plan_.grades);
 }
 
 std::int32_t Engine::number_of(const Grades& grades) {
@@ -255,22 +278,24 @@ void Engine::change_knobs(Plan plan) {
     if (plan.knobs == plan_.knobs) return;
     ++events_;
     const Ms quantum_before_ms = plan_.quantum_ms;
+    const std::shared_ptr<const Hooks> hooks_before = plan_.hooks;
     adopt(std::move(plan));
     note(EventKind::knobs, -1, plan_.knobs);
     move_anchor(quantum_before_ms);
-    for (JobId id = first_; id >= 0; id = at(id).after) regrade(at(id));
+    const bool levels_anew = plan_.hooks ? !plan_.hooks->has_level_of(hooks_before.get()) : hooks_before != nullptr;
+    for (JobId id = first_; id >= 0; id = at(id).after) regrade(at(id), levels_anew);
     rebuild();
 }
 
 // Bring a job that is already there under the new plan.
-void Engine::regrade(Job& job) {
+void Engine::regrade(Job& job, bool levels_anew) {
     job.settle(now_ms_);
-    const bool graded_anew = plan_.regrade == Regrade::immediate && job.grades != plan_grades_;
+    const bool graded_anew = plan_.regrade == Regrade::immediate && (job.grades != plan_grades_ || levels_anew);
     if (plan_.regrade != Regrade::new_only) job.grades = plan_grades_;
     std::int32_t level = std::min(job.level, static_cast<std::int32_t>(grades_of(job).size()));
     if (graded_anew) {
         const std::int32_t level_before = std::exchange(job.level, 0);
-        level = graded_level(job, grades_of(job));
+        level = level_of(job, grades_of(job), plan_);
         job.level = level_before;
     }
     if (level != job.level) move(job, level);
@@ -323,7 +348,7 @@ void Engine::refresh_sample() {
 // Enter a pending job in its queue, and the time at which it will be starving.
 void Engine::enqueue(Job& job) {
     Partition& part = home_of(job);
-    part.queue.push(job, order_of(job, grades_of(job), now_ms_, plan_), class_of(job));
+    if (!environment_.decider) part.queue.push(job, order_of(job, grades_of(job), now_ms_, plan_), class_of(job));
     const Ms due_ms = starved_ms(job);
     due_ms == NONE ? timers_.erase(job.id) : timers_.set({due_ms, job.id, Timed::promote});
     part.dirty = true;
@@ -342,7 +367,7 @@ Ms Engine::starved_ms(const Job& job) const {
     if (plan_.starve == Starve::never || job.level == 0 || job.graded_ms == 0 || job.state != State::pending) {
         return NONE;
     }
-    return job.stopped_ms + starve_limit_ms(job, plan_);
+    return job.stopped_ms + starve_limit_ms(job, grades_of(job), plan_);
 }
 
 // Enter the next thing that will happen to a running job, settled to now.
@@ -400,7 +425,41 @@ Scene Engine::scene() {
 
 void Engine::pass(Partition& part) {
     part.dirty = false;
-    walk_.run(scene(), part);
+    if (environment_.decider) {
+        decide(part);
+    } else {
+        walk_.run(scene(), part);
+        commit(part);
+    }
+}
+
+// Ask a whole-pass policy, and when it wants to be asked again.
+void Engine::decide(Partition& part) {
+    Verdict verdict = environment_.decider->decide(view(part));
+    const bool is_idle = verdict.is_empty && part.running.empty();
+    carry_out(part, std::move(verdict));
+    idle_passes_ = is_idle ? idle_passes_ + 1 : 0;
+    part.review_ms = environment_.decider->next_review_ms(view(part));
+}
+
+View Engine::view(const Partition& part) {
+    View view{now_ms_, static_cast<std::int32_t>(&part - parts_.data()), plan_.knobs, {}, {},
+              part.index.layer(part.levels - 1).spares(), workload_->submit_ms};
+    for (JobId id = first_; id >= 0; id = at(id).after) {
+        Job& job = at(id);
+        if (job.home != view.home) continue;
+        job.settle(now_ms_);
+        (job.state == State::pending ? view.pending : view.running).push_back(&job);
+    }
+    return view;
+}
+
+// Enter checked decisions in the index, and do what they say.
+void Engine::carry_out(Partition& part, Verdict verdict) {
+    for (const JobId id : verdict.lost) part.index.add(part.top(at(id)), part.levels, at(id).nodes, 1);
+    for (const auto& [id, nodes] : verdict.places) part.index.add(0, part.levels, nodes, -1);
+    walk_.lost = std::move(verdict.lost);
+    walk_.places = std::move(verdict.places);
     commit(part);
 }
 
@@ -574,7 +633,10 @@ SavedState Engine::save() {
     saved.arrived = arrived_;
     saved.places = {running_place_, tail_place_, front_place_};
     saved.tick_anchor_ms = tick_anchor_ms_;
-    for (const Partition& part : parts_) saved.dirty.push_back(part.dirty);
+    for (const Partition& part : parts_) {
+        saved.dirty.push_back(part.dirty);
+        saved.reviews_ms.push_back(part.review_ms);
+    }
     saved.completed_gpu_ms = completed_;
     saved.sampled = sampled_;
     saved.sampled_ms = sampled_ms_;
@@ -615,6 +677,7 @@ void Engine::restore(const SavedState& saved) {
     bool any_dirty = false;
     for (std::size_t home = 0; home < parts_.size(); ++home) {
         parts_[home].dirty = saved.dirty[home];
+        parts_[home].review_ms = saved.reviews_ms[home];
         any_dirty = any_dirty || saved.dirty[home];
     }
     if (any_dirty && on_tick()) tick_ms_ = now_ms_;

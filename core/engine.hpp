@@ -29,6 +29,7 @@ struct Environment {
     bool has_estimates = false;  // whether there are any for policies that order by them
     std::shared_ptr<Estimator> estimator;
     std::vector<GpuMs> completed_gpu_ms;
+    std::shared_ptr<const Decider> decider;  // of a whole-pass policy
 };
 
 // What a snapshot holds apart from knobs and estimator; see `Snapshot`.
@@ -43,6 +44,7 @@ struct SavedState {
     std::vector<GpuMs> completed_gpu_ms;
     std::int64_t sampled = 0;  // completed services in the plan's sample ..
     Ms sampled_ms = 0;         // .. and when it was taken
+    std::vector<Ms> reviews_ms;   // by virtual cluster, NONE for none
     std::vector<JobId> crossing;  // running jobs whose level is to be looked at this very instant
 };
 
@@ -57,11 +59,18 @@ public:
     // An independent copy, with an estimator of its own.
     Engine fork() const;
 
-    // Run until nothing is left to happen, or up to (not including) an instant (NONE: no limit).
+    // Run until nothing is left to happen, or up to (not including) an instant (NONE: no limit). Where a whole-pass
+    // policy leaves jobs waiting for ever, that is nothing left to happen.
     void run(Ms until_ms);
 
     // Change the plan at an instant that has not been simulated yet.
     void update(Ms time_ms, Plan plan);
+
+    // Whether a policy of one's own is asked, which takes a Python that is not busy elsewhere.
+    bool asks_policy() const { return environment_.decider != nullptr || plan_.planner != nullptr; }
+
+    // Whether a whole-pass policy has let jobs wait in an empty cluster for too long.
+    bool idles() const;
 
     // A run with more preemptions than these ends in `Thrashing`; NONE for no limit.
     void limit_preemptions(std::int64_t most) { preemptions_max_ = most; }
@@ -101,7 +110,7 @@ private:
     void adopt(Plan plan);
     void take_sample();
     void change_knobs(Plan plan);
-    void regrade(Job& job);
+    void regrade(Job& job, bool levels_anew);
     void move_anchor(Ms before_ms);
     void rebuild();
     void refresh_sample();
@@ -117,6 +126,9 @@ private:
 
     bool on_tick();
     void pass(Partition& part);
+    void decide(Partition& part);
+    View view(const Partition& part);
+    void carry_out(Partition& part, Verdict verdict);
     void commit(Partition& part);
     void start(Partition& part, Job& job, Nodes nodes);
     void stop(Partition& part, Job& job);
@@ -157,6 +169,7 @@ private:
     Ms tick_ms_ = NONE;  // the next instant at which a pass that waits may happen
     std::int64_t running_place_, tail_place_, front_place_;
     std::int64_t used_gpus_ = 0;
+    std::int64_t idle_passes_ = 0;    // of a whole-pass policy that lets jobs wait in an empty cluster
     std::int64_t wasted_starts_ = 0;  // that ended before their restart cost was paid
     std::pair<std::size_t, Wide> progress_{0, 0};  // completions and work done when last looked at
     GpuMs held_gpu_ms_ = 0;

@@ -19,6 +19,7 @@ public:
 
     std::int32_t nodes() const { return static_cast<std::int32_t>(spare_.size()); }
     std::int32_t spare(std::int32_t node) const { return spare_[static_cast<std::size_t>(node)]; }
+    const std::vector<std::int32_t>& spares() const { return spare_; }  // by node
     std::int64_t total() const { return total_; }
 
     // Give (sign 1) or take (-1) GPUs.

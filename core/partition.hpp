@@ -62,6 +62,7 @@ struct Partition {
     std::vector<JobId> running;
     std::vector<JobId> behind;  // running jobs that were put at the end of their queue at this instant
     bool dirty = false;         // whether something happened since the last pass
+    Ms review_ms = NONE;        // when a whole-pass policy wants to be asked again
 
 private:
     std::size_t slot(std::int32_t node) const {

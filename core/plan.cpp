@@ -54,6 +54,7 @@ Order computed_order(const Job& job, const Grades& grades, Ms now_ms, const Plan
             order.key = gittins(job, grades, now_ms, plan);
             order.second = seniority(job);
             break;
+        case Rank::hook: plan.hooks->key(job, grades, now_ms, order); break;
     }
     return order;
 }
@@ -74,7 +75,16 @@ RunningKey running_key(const Job& job, const Plan& plan) {
     return key;
 }
 
-std::int32_t graded_level(const Job& job, const Grades& grades) {
+std::strong_ordering compare_long(std::int64_t one_key, std::int64_t two_key) {
+    constexpr std::int64_t PLAIN = std::numeric_limits<std::int64_t>::max();
+    const auto parts = [](std::int64_t key) -> const std::vector<std::int64_t>& {
+        return reinterpret_cast<const LongKey*>(static_cast<std::intptr_t>(key & PLAIN))->parts;
+    };
+    return parts(one_key) <=> parts(two_key);
+}
+
+std::int32_t level_of(const Job& job, const Grades& grades, const Plan& plan) {
+    if (plan.hooks_level) return plan.hooks->level(job, grades);
     return std::max(job.level, grades_passed(grades, job.attained_gpu_ms()));
 }
 
@@ -86,6 +96,7 @@ static Ms graded_change_ms(const Job& job, const Grades& grades) {
 }
 
 Ms next_change_ms(const Job& job, const Grades& grades, const Plan& plan) {
+    if (plan.hooks_change) return plan.hooks->next_change_ms(job, grades);
     const Ms grade_ms = graded_change_ms(job, grades);
     if (!plan.is_gittins()) return grade_ms;
     const GpuMs size = plan.gittins->next_size(job.attained_gpu_ms());
@@ -94,10 +105,11 @@ Ms next_change_ms(const Job& job, const Grades& grades, const Plan& plan) {
     return grade_ms == NONE ? size_ms : std::min(grade_ms, size_ms);
 }
 
-Ms starve_limit_ms(const Job& job, const Plan& plan) {
+Ms starve_limit_ms(const Job& job, const Grades& grades, const Plan& plan) {
     switch (plan.starve) {
         case Starve::never: return NONE;
         case Starve::absolute: return plan.starve_ms;
+        case Starve::hook: return plan.hooks->starve_ms(job, grades);
         case Starve::ratio: break;
     }
     const Wide product = static_cast<Wide>(plan.starve_ppm) * job.graded_ms + (FULL_SPEED_PPM - 1);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -10,11 +12,10 @@
 
 #include "gittins.hpp"
 #include "job.hpp"
+#include "policy.hpp"
 #include "units.hpp"
 
 namespace trimtab {
-
-using Grades = std::vector<GpuMs>;
 
 // What comes first inside a level; the engine's own order, or a key.
 enum class Rank : std::uint8_t {
@@ -26,11 +27,12 @@ enum class Rank : std::uint8_t {
     remaining_service,  // srsf, tiresias with priority srsf
     seniority,          // tiresias with in_queue_order start
     gittins,            // tiresias with priority gittins
+    hook,               // a policy of one's own
 };
 
 enum class Regrade : std::uint8_t { immediate, lazy, new_only };
 
-enum class Starve : std::uint8_t { never, ratio, absolute };
+enum class Starve : std::uint8_t { never, ratio, absolute, hook };
 
 struct Plan {
     std::int32_t knobs = 0;  // which setting this is; equal numbers mean equal knobs
@@ -54,23 +56,39 @@ struct Plan {
     bool rescore = false;
     Ms refresh_ms = 0;
     std::shared_ptr<const GittinsIndex> gittins;  // made by the engine from its completed jobs
+    std::shared_ptr<const Planner> planner;       // of a policy of one's own: the plan is what it makes
+    std::shared_ptr<const Hooks> hooks;           // the same, and which of them are asked
+    bool hooks_level = false, hooks_change = false, hooks_starve = false, hooks_consolidate = false;
 
     std::int32_t levels() const { return static_cast<std::int32_t>(grades.size()) + 1; }
     bool is_gittins() const { return rank == Rank::gittins; }
 
     // Whether keys of running jobs have to be asked for anew at every instant ..
-    bool jumps() const { return rank == Rank::gittins; }
+    bool jumps() const { return rank == Rank::gittins || rank == Rank::hook; }
 
     // .. or stay what they are, restarts included.
     bool keys_stand() const { return !jumps() && rank != Rank::remaining && rank != Rank::remaining_service; }
 
     // Whether a gang may not be spread.
     bool consolidates(const Job& job, std::int64_t skew_ppm) const {
+        if (hooks_consolidate) return hooks->consolidates(job, grades);
         return may_consolidate && job.gpus > 1 && skew_ppm > pack_limit_ppm;
     }
 };
 
-// A job's place in the walk: level, key inside it, id. Keys are whole numbers, fractions too (see key_of).
+// A key of several numbers, each as whole part and fraction; kept by the hooks it came from.
+struct LongKey {
+    std::vector<std::int64_t> parts;
+};
+
+// In place of an order's second number, which is never negative: a key of which the first does not tell all.
+inline std::int64_t long_key(const LongKey* key) {
+    return std::numeric_limits<std::int64_t>::min() | static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(key));
+}
+std::strong_ordering compare_long(std::int64_t one_key, std::int64_t two_key);
+
+// A job's place in the walk: level, key inside it, id. Keys are whole numbers, or have their fraction or seniority as
+// second number; longer ones are told apart behind it.
 struct Order {
     std::int64_t key;
     std::int64_t second;
@@ -80,7 +98,10 @@ struct Order {
     friend bool operator<(const Order& one, const Order& two) {
         if (one.level != two.level) return one.level < two.level;
         if (one.key != two.key) return one.key < two.key;
-        if (one.second != two.second) return one.second < two.second;
+        if (one.second != two.second) {
+            if ((one.second & two.second) >= 0) return one.second < two.second;
+            if (const auto found = compare_long(one.second, two.second); found != 0) return found < 0;
+        }
         return one.id < two.id;
     }
 };
@@ -112,13 +133,13 @@ inline Order order_of(const Job& job, const Grades& grades, Ms now_ms, const Pla
     return computed_order(job, grades, now_ms, plan);
 }
 
-// The level of a job by what it has attained: reaching a grade exactly demotes.
-std::int32_t graded_level(const Job& job, const Grades& grades);
+// The level of a job: by what it has attained (reaching a grade exactly demotes), or what its policy says.
+std::int32_t level_of(const Job& job, const Grades& grades, const Plan& plan);
 
 // How long a running job may hold its GPUs until its level or key has to be looked at again, or NONE.
 Ms next_change_ms(const Job& job, const Grades& grades, const Plan& plan);
 
 // Waiting time after which a job is promoted, or NONE.
-Ms starve_limit_ms(const Job& job, const Plan& plan);
+Ms starve_limit_ms(const Job& job, const Grades& grades, const Plan& plan);
 
 }  // namespace trimtab

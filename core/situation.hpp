@@ -26,6 +26,8 @@ public:
     // The stays under each plan from now on, in order; the same on any number of threads.
     std::vector<Stays> stays(const std::vector<Plan>& plans, std::int32_t threads) const;
 
+    const Engine& start() const { return start_; }
+
 private:
     Stays one(Engine& engine, const Plan& plan) const;
 

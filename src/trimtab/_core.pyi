@@ -1,12 +1,13 @@
 """The compiled core as Python sees it; `simulate/fast.py` is its only user."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.job import JobFacts
+from trimtab.job import JobFacts, JobView
+from trimtab.policies.policy import Plan as PolicyPlan
 from trimtab.simulate.workload import Estimator as PythonEstimator
 
 Ints = NDArray[np.int64]
@@ -23,6 +24,7 @@ class Rank:
     remaining_service: ClassVar[Rank]
     seniority: ClassVar[Rank]
     gittins: ClassVar[Rank]
+    hook: ClassVar[Rank]
 
 class Regrade:
     immediate: ClassVar[Regrade]
@@ -33,6 +35,7 @@ class Starve:
     never: ClassVar[Starve]
     ratio: ClassVar[Starve]
     absolute: ClassVar[Starve]
+    hook: ClassVar[Starve]
 
 class Plan:
     knobs: int
@@ -55,7 +58,27 @@ class Plan:
     retrain_ms: int
     rescore: bool
     refresh_ms: int
+    hooks_level: bool
+    hooks_change: bool
+    hooks_consolidate: bool
     def __init__(self) -> None: ...
+    def set_planner(self, planner: Planner) -> None: ...
+
+class Planner: ...
+class Decider: ...
+
+class JobHandles:
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[JobView]: ...
+    def __getitem__(self, place: int) -> JobView: ...
+    def column(self, name: str) -> Ints: ...
+    def find(self, job_id: int) -> JobView | None: ...
+
+def planner(make: Callable[[tuple[int, ...]], Plan]) -> Planner: ...
+def decider(
+    policy: str, facts: Sequence[JobFacts], decide: Callable[..., Any], review: Callable[..., int | None]
+) -> Decider: ...
+def add_hooks(plan: Plan, policy: str, facts: Sequence[JobFacts], told: PolicyPlan) -> None: ...
 
 class Workload:
     @property
@@ -83,6 +106,8 @@ class Engine:
     def active_count(self) -> int: ...
     @property
     def first_active(self) -> int: ...
+    @property
+    def idles(self) -> bool: ...
     def run(self, until_ms: int | None) -> None: ...
     def update(self, time_ms: int, plan: Plan) -> None: ...
     def save(self) -> dict[str, Any]: ...
@@ -112,5 +137,6 @@ def engine(
     has_estimates: bool,
     estimator: Estimator | None,
     completed_gpu_ms: Sequence[int],
+    decider: Decider | None,
     timeline: bool,
 ) -> Engine: ...

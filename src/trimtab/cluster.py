@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from trimtab.errors import ConfigError
-from trimtab.job import JobView, Nodes
+from trimtab.job import Jobs, Nodes
 
 Placement = Literal["count", "consolidated", "relaxed"]
 PLACEMENTS: tuple[Placement, ...] = ("count", "consolidated", "relaxed")
@@ -202,7 +202,7 @@ class ClusterView:
 
     now_ms: int
     vc: VirtualCluster
-    pending: tuple[JobView, ...]  # by id
-    running: tuple[JobView, ...]  # by id
+    pending: Jobs
+    running: Jobs
     free: FreeMap  # a copy: take, give and trial on it change nothing outside
     completed_gpu_ms: tuple[int, ...] = ()  # services of completed jobs, where the policy asks for them

@@ -5,10 +5,15 @@ A job's true run time is not here. Only the simulator knows it; a policy sees an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
-from trimtab.errors import InvariantError
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.errors import InvariantError, UnknownName
 
 # Work is counted in milliseconds x parts per million of full speed, so decimal speeds are exact.
 FULL_SPEED_PPM = 1_000_000
@@ -179,3 +184,69 @@ class JobView:
         if self.state is JobState.RUNNING:
             return max(0, self.overhead_ms - (now_ms - self.since_ms))
         return self.overhead_ms
+
+
+COLUMNS = (
+    "id",
+    "gpus",
+    "submit_ms",
+    "estimate_ms",
+    "held_ms",
+    "done",
+    "speed_ppm",
+    "overhead_ms",
+    "started_ms",
+    "stopped_ms",
+    "first_start_ms",
+    "preemptions",
+)
+
+
+class Jobs(Protocol):
+    """Jobs by id, to be read one by one or as columns."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[JobView]: ...
+
+    def __getitem__(self, place: int) -> JobView: ...
+
+    def column(self, name: str) -> NDArray[np.int64]:
+        """Return one attribute of all jobs, read-only; -1 where a job has none.
+
+        Raises:
+            UnknownName: If it is none of `COLUMNS`.
+        """
+        ...
+
+    def find(self, job_id: int) -> JobView | None:
+        """Return the job with an id, or None."""
+        ...
+
+
+class JobList(tuple[JobView, ...]):
+    """`Jobs` of the reference engine."""
+
+    __slots__ = ()
+
+    def column(self, name: str) -> NDArray[np.int64]:
+        """Return one attribute of all jobs; see `Jobs`."""
+        check_column(name)
+        values = [getattr(job, name) for job in self]
+        column = np.array([-1 if value is None else value for value in values], dtype=np.int64)
+        column.flags.writeable = False
+        return column
+
+    def find(self, job_id: int) -> JobView | None:
+        """Return the job with an id, or None."""
+        return next((job for job in self if job.id == job_id), None)
+
+
+def check_column(name: str) -> None:
+    """Refuse the name of a column that there is not.
+
+    Raises:
+        UnknownName: If it is none of `COLUMNS`.
+    """
+    if name not in COLUMNS:
+        raise UnknownName("column", name, COLUMNS)

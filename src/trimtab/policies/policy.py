@@ -42,6 +42,13 @@ MIN_RUN = Knob(
 Key = int | float | tuple[int | float, ...]
 
 
+def is_key(key: object) -> bool:
+    """Whether a key is a number, or several: whole ones or floats, but not NaN, which has no order."""
+    if isinstance(key, tuple):
+        return all(not isinstance(part, tuple) and is_key(part) for part in key)
+    return hasattr(type(key), "__index__") or (isinstance(key, float) and key == key)
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """Start a pending job; without nodes the placement rule chooses, and it must find a place."""
@@ -92,6 +99,11 @@ def graded_change_ms(job: JobView) -> int | None:
     if ahead >= len(job.grades):
         return None
     return -(-(job.grades[ahead] - attained) // job.gpus)
+
+
+def by_arrival(job: JobView, now_ms: int) -> int:
+    """Return the key of a policy that has none: first come, first served."""
+    return job.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,12 +176,16 @@ class QueuePolicy:
 
     def plan(self, knobs: Knobs, completed_gpu_ms: tuple[int, ...] = ()) -> Plan:
         """Return what the knobs amount to; `completed_gpu_ms` are the services of completed jobs."""
+        own, is_single = type(self), self.levels == 1
+        has_key = own.key is not QueuePolicy.key
+        has_level = own.level is not QueuePolicy.level or not is_single
+        has_change = own.next_change_ms is not QueuePolicy.next_change_ms or not is_single
         return Plan(
             preemptive=self.preemptive,
             grades=tuple(range(1, self.levels)),  # only their number matters: `level` is our own
-            key=lambda job, now_ms: self.key(job, now_ms, knobs),
-            level=lambda job: self.level(job, knobs),
-            next_change_ms=lambda job: self.next_change_ms(job, knobs),
+            key=(lambda job, now_ms: self.key(job, now_ms, knobs)) if has_key else by_arrival,
+            level=(lambda job: self.level(job, knobs)) if has_level else graded_level,
+            next_change_ms=(lambda job: self.next_change_ms(job, knobs)) if has_change else graded_change_ms,
         )
 
     def decide(self, view: ClusterView, knobs: Knobs) -> list[Decision]:

@@ -1,19 +1,43 @@
-"""A whole-pass policy's decisions, checked before anything is done."""
+"""A user's policy answers for itself: its decisions are checked before anything is done."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from trimtab.errors import ConfigError
+from trimtab.cluster import FreeMap
+from trimtab.errors import ConfigError, TrimtabError
 from trimtab.job import JobView, Nodes
-from trimtab.policies.policy import Decision, Preempt, Start
-from trimtab.simulate.partition import Partition
+from trimtab.policies.policy import Decision, Policy, Preempt, Start
+from trimtab.timeline import seconds
+
+Find = Callable[[int], JobView | None]
 
 
-def carry_out(
-    decisions: list[Decision], part: Partition, jobs: Mapping[int, JobView], home: int, policy: str
-) -> tuple[list[JobView], dict[int, Nodes]]:
-    """Check a policy's decisions, preemptions first, and enter them in the partition's index.
+@contextmanager
+def answerable(policy: Policy, now_ms: Callable[[], int]) -> Iterator[None]:
+    """Report what a user's own policy raises as its refusal to go on; ours has bugs, not excuses."""
+    try:
+        yield
+    except TrimtabError:
+        raise
+    except Exception as error:
+        if type(policy).__module__.startswith("trimtab."):
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(
+            f"policy {policy.name} fails at {seconds(now_ms())} s ({said}); the run ends here."
+        ) from error
+
+
+def check_decisions(
+    decisions: list[Decision], pending: Find, running: Find, free: FreeMap, policy: str
+) -> tuple[list[int], dict[int, Nodes]]:
+    """Check a policy's decisions, preemptions first.
+
+    Args:
+        pending, running: Find a job of this virtual cluster by id, None if it is not there.
+        free: The GPUs that are free; changed on the way.
 
     Returns:
         The running jobs that lose their GPUs, and the places of those that get some, in order.
@@ -21,17 +45,16 @@ def carry_out(
     Raises:
         ConfigError: If a decision is not possible; it names the job and the rule.
     """
-    lost: list[JobView] = []
+    lost: list[int] = []
     places: dict[int, Nodes] = {}
-    free = part.free_map()
     for decision in decisions:
         if isinstance(decision, Preempt):
-            job = part.running.get(decision.job_id)
-            if job is None or job.shielded or job in lost:
-                raise _refusal(policy, decision, jobs, "it is not running, or may not be preempted now")
-            lost.append(job)
+            job = running(decision.job_id)
+            if job is None or job.shielded or decision.job_id in lost:
+                waiting = job or pending(decision.job_id)
+                raise _refusal(policy, decision, waiting, "it is not running, or may not be preempted now")
+            lost.append(decision.job_id)
             free.give(job.nodes)
-            part.index.add(part.top(job), part.levels, job.nodes, 1)
         elif not isinstance(decision, Start):
             raise ConfigError(
                 f"policy {policy} decides {decision!r}, which is neither Start nor Preempt; "
@@ -39,24 +62,32 @@ def carry_out(
             )
     for decision in decisions:
         if isinstance(decision, Start):
-            waiting = jobs.get(decision.job_id)
-            if (
-                waiting is None
-                or waiting.home != home
-                or decision.job_id in places
-                or (waiting.nodes and waiting not in lost)
-            ):
-                raise _refusal(policy, decision, jobs, "it is not pending here")
-            nodes = free.place(waiting.gpus) if decision.nodes is None else decision.nodes
-            if nodes is None or not free.may_take(nodes, waiting.gpus):
-                raise _refusal(policy, decision, jobs, "its GPUs are not free")
+            job = running(decision.job_id) if decision.job_id in lost else pending(decision.job_id)
+            if job is None or decision.job_id in places:
+                raise _refusal(policy, decision, job or running(decision.job_id), "it is not pending here")
+            nodes = free.place(job.gpus) if decision.nodes is None else decision.nodes
+            if nodes is None or not free.may_take(nodes, job.gpus):
+                raise _refusal(policy, decision, job, "its GPUs are not free")
             free.take(nodes)
-            part.index.add(waiting.level if part.preemptive else 0, part.levels, nodes, -1)
             places[decision.job_id] = nodes
     return lost, places
 
 
-def _refusal(policy: str, decision: Decision, jobs: Mapping[int, JobView], rule: str) -> ConfigError:
-    verb, job = type(decision).__name__.lower(), jobs.get(decision.job_id)
+def check_review(review_ms: int | None, now_ms: int, policy: str) -> int | None:
+    """Return the instant of a policy's next review if it is one.
+
+    Raises:
+        ConfigError: If it is no whole number or not in the future.
+    """
+    if review_ms is not None and (not isinstance(review_ms, int) or review_ms <= now_ms):
+        raise ConfigError(
+            f"policy {policy}: next review at {review_ms!r} ms; it must be a whole number "
+            f"above {now_ms} ms, which is now; the run ends here."
+        )
+    return review_ms
+
+
+def _refusal(policy: str, decision: Decision, job: JobView | None, rule: str) -> ConfigError:
+    verb = type(decision).__name__.lower()
     who = f"id {decision.job_id!r}" if job is None else job.facts.label
     return ConfigError(f"policy {policy} asks to {verb} job {who}: {rule}; the run ends here.")

@@ -7,22 +7,22 @@ pass in each virtual cluster where something happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from heapq import heappop, heappush
 
 from trimtab.cluster import Cluster, ClusterView, is_spread
-from trimtab.errors import ConfigError, InvariantError, Thrashing, TrimtabError
-from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Move, Nodes
+from trimtab.errors import ConfigError, InvariantError, Thrashing
+from trimtab.job import FULL_SPEED_PPM, JobList, JobState, JobView, Move, Nodes
 from trimtab.knobs import Knobs
-from trimtab.policies.policy import Plan, Policy, QueuePolicy
-from trimtab.simulate.decisions import carry_out
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, is_key
+from trimtab.simulate.decisions import answerable, check_decisions, check_review
 from trimtab.simulate.partition import Partition
 from trimtab.simulate.queue import JobClass
 from trimtab.simulate.state import Environment, Record, Snapshot, Update
 from trimtab.simulate.walk import Walk
 from trimtab.simulate.workload import Workload
-from trimtab.timeline import Timeline, seconds
+from trimtab.timeline import Timeline
 
 # Kinds of timed events, in the order they are handled at one instant.
 _FINISH, _CHANGE, _PROMOTE, _UNSHIELD, _REVIEW, _TICK = range(6)
@@ -156,20 +156,8 @@ class Engine:
         """Return a job that is pending or running now, None otherwise; read it only."""
         return self._jobs.get(job_id)
 
-    @contextmanager
-    def _answerable(self) -> Iterator[None]:
-        """Report what a user's own policy raises as its refusal to go on; ours has bugs, not excuses."""
-        try:
-            yield
-        except TrimtabError:
-            raise
-        except Exception as error:
-            if type(self.policy).__module__.startswith("trimtab."):
-                raise
-            said = " ".join(f"{type(error).__name__}: {error}".split())
-            raise ConfigError(
-                f"policy {self.policy.name} fails at {seconds(self.now_ms)} s ({said}); the run ends here."
-            ) from error
+    def _answerable(self) -> AbstractContextManager[None]:
+        return answerable(self.policy, lambda: self.now_ms)
 
     def _next_ms(self) -> int | None:
         """Return the next instant at which something happens; a review of nothing is not something."""
@@ -378,7 +366,7 @@ class Engine:
         part, plan = self._parts[job.home], self.plan
         if self._indexed:
             key = job.place if plan.key is None else plan.key(job, self.now_ms)
-            if key != key:
+            if not is_key(key):
                 raise ConfigError(
                     f"policy {self.policy.name}: the key of job {job.facts.label} is not a number; "
                     "the run ends here."
@@ -493,21 +481,29 @@ class Engine:
         if self._indexed:
             self._commit(part, *Walk(part, self._jobs, self.plan, self.now_ms, self._relaxed).run())
             return
-        decisions = self.policy.decide(self._view(part), self.knobs)
-        lost, places = carry_out(decisions, part, self._jobs, self._parts.index(part), self.policy.name)
-        self._commit(part, lost, places)
-        self._idle_passes = 0 if decisions or part.running else self._idle_passes + 1
+        self._idle_passes = self._idle_passes + 1 if self._decide(part) and not part.running else 0
         if self._idle_passes > _IDLE_PASSES_MAX and not self._more_comes():
             self._check_end()
         review_ms = self.policy.next_review_ms(self._view(part), self.knobs)
+        check_review(review_ms, self.now_ms, self.policy.name)
         if review_ms is not None and review_ms != part.review_ms:
-            if not isinstance(review_ms, int) or review_ms <= self.now_ms:
-                raise ConfigError(
-                    f"policy {self.policy.name}: next review at {review_ms!r} ms; it must be a whole number "
-                    f"above {self.now_ms} ms, which is now; the run ends here."
-                )
             heappush(self._heap, (review_ms, _REVIEW, self._parts.index(part), 0))
         part.review_ms = review_ms
+
+    def _decide(self, part: Partition) -> bool:
+        """Ask a whole-pass policy and do what it says; return whether that is nothing."""
+        view = self._view(part)
+        decisions = self.policy.decide(view, self.knobs)
+        lost, places = check_decisions(
+            decisions, view.pending.find, view.running.find, part.free_map(), self.policy.name
+        )
+        for job_id in lost:
+            job = self._jobs[job_id]
+            part.index.add(part.top(job), part.levels, job.nodes, 1)
+        for job_id, nodes in places.items():
+            part.index.add(self._jobs[job_id].level if part.preemptive else 0, part.levels, nodes, -1)
+        self._commit(part, [self._jobs[job_id] for job_id in lost], places)
+        return not decisions
 
     def _view(self, part: Partition) -> ClusterView:
         pending: list[JobView] = []
@@ -518,7 +514,7 @@ class Engine:
                 job.settle(self.now_ms)
                 (pending if job.state is JobState.PENDING else running).append(job)
         sample = tuple(self._completed[: self._sampled[0]])
-        return ClusterView(self.now_ms, part.vc, tuple(pending), tuple(running), part.free_map(), sample)
+        return ClusterView(self.now_ms, part.vc, JobList(pending), JobList(running), part.free_map(), sample)
 
     def _commit(self, part: Partition, lost: list[JobView], places: dict[int, Nodes]) -> None:
         """Preempt, then start, in walk order; then each queue stands as running jobs first, pending after."""

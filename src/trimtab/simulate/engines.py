@@ -1,4 +1,4 @@
-"""Which engine runs: the compiled core where it is built and has the policy, else the reference engine."""
+"""Which engine runs: the compiled core where it is built and the numbers fit, else the reference engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimtab.errors import ConfigError, UnknownName
 from trimtab.knobs import Knobs
 from trimtab.policies.policy import Policy
 from trimtab.simulate.engine import Engine
-from trimtab.simulate.fast import FastEngine, compiled_available, core_unwanted, has_twin, twin_refusal
+from trimtab.simulate.fast import FastEngine, compiled_available, core_unwanted, twin_refusal
 from trimtab.simulate.state import Environment
 from trimtab.simulate.workload import Workload
 
@@ -36,12 +36,12 @@ def make_engine(
         UnknownName: If there is no such kind of engine.
         ConfigError: If the compiled one is asked for and cannot run this.
     """
-    made = FastEngine if runs_compiled(kind, policy, workload, environment) else Engine
+    made = FastEngine if runs_compiled(kind, workload, environment) else Engine
     return made(workload, cluster, policy, knobs, environment, timeline=timeline)
 
 
-def runs_compiled(kind: str, policy: Policy, workload: Workload, environment: Environment) -> bool:
-    """Whether the compiled core is to run this; with `auto`, say once why a built-in policy is not.
+def runs_compiled(kind: str, workload: Workload, environment: Environment) -> bool:
+    """Whether the compiled core is to run this; with `auto`, say once why it is not.
 
     Raises:
         UnknownName: If there is no such kind of engine.
@@ -53,7 +53,7 @@ def runs_compiled(kind: str, policy: Policy, workload: Workload, environment: En
         return False
     refusal: str | None
     if compiled_available():
-        refusal = twin_refusal(policy, workload, environment)
+        refusal = twin_refusal(workload, environment)
     elif core_unwanted():
         refusal = "TRIMTAB_NO_CORE is set"
     else:
@@ -62,8 +62,8 @@ def runs_compiled(kind: str, policy: Policy, workload: Workload, environment: En
         return True
     if kind == "compiled":
         raise ConfigError(f"engine compiled: {refusal}; use auto or reference; nothing was run.")
-    # Who does without the core on purpose, or brings a policy of their own, expects nothing else.
-    if has_twin(policy) and not core_unwanted() and refusal not in _said:
+    # Who does without the core on purpose expects nothing else.
+    if not core_unwanted() and refusal not in _said:
         _said.add(refusal)
         print(
             f"trimtab: {refusal}: the reference engine runs, with the same results but slower",

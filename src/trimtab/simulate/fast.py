@@ -1,8 +1,8 @@
 """The compiled twin of the reference engine: the same surface, the same answers, a thousand times the speed.
 
-`FastEngine` is `Engine` with the built-in policies in C++ (`core/`); `FastSituation` tries many settings on
-one situation. What has no twin there (a user's own policy, numbers beyond 64 bits) is `twin_refusal`'s to
-say, and the reference engine's to run.
+`FastEngine` is `Engine` with the built-in policies in C++ (`core/`), and asks policies of one's own (see
+`own_policies`); `FastSituation` tries many settings on one situation. What does not fit there (numbers beyond
+64 bits) is `twin_refusal`'s to say, and the reference engine's to run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import math
 import os
 import weakref
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,13 +21,15 @@ from numpy.typing import NDArray
 
 from trimtab.cluster import Cluster
 from trimtab.errors import ConfigError
-from trimtab.job import FULL_SPEED_PPM, JobState, JobView
+from trimtab.job import FULL_SPEED_PPM, JobFacts, JobState, JobView
 from trimtab.knobs import Knobs
 from trimtab.objective import Stays
 from trimtab.policies.fifo import Fifo
-from trimtab.policies.policy import Policy, QueuePolicy, ppm
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, ppm
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
 from trimtab.policies.tiresias import Tiresias
+from trimtab.simulate.decisions import answerable
+from trimtab.simulate.own_policies import Asked, add_hooks
 from trimtab.simulate.state import Environment, Record, Snapshot
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
 from trimtab.timeline import Event, Timeline
@@ -84,15 +88,12 @@ def compiled_available() -> bool:
     return _BUILT and not core_unwanted()
 
 
-def has_twin(policy: Policy) -> bool:
-    """Whether this is a built-in policy, which the core knows."""
+def _is_built_in(policy: Policy) -> bool:
     return type(policy) in _RANKS or type(policy) is Tiresias
 
 
-def twin_refusal(policy: Policy, workload: Workload, environment: Environment) -> str | None:
+def twin_refusal(workload: Workload, environment: Environment) -> str | None:
     """Return why the core cannot run this, None if it can."""
-    if not has_twin(policy):
-        return f"policy {policy.name} has no compiled twin"
     columns = Columns.of(workload)
     told = environment.estimator
     estimates = told.duration_ms if type(told) is OracleEstimator else workload.duration_ms
@@ -164,8 +165,9 @@ _RANKS: dict[type, str] = {
 class _Settings:
     """The settings one engine has met, numbered: equal settings have equal numbers."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, facts: Sequence[JobFacts]) -> None:
         self.policy = policy
+        self.facts = facts
         self.known: list[Knobs] = []
         self._numbers: dict[Knobs, int] = {}
 
@@ -175,14 +177,31 @@ class _Settings:
         if number is None:
             number = self._numbers[knobs] = len(self.known)
             self.known.append(knobs)
-        plan = _plan(self.policy, knobs)
+        plan = self._plan(knobs)
         plan.knobs, plan.text = number, knobs.text()
         return plan
 
+    def _plan(self, knobs: Knobs) -> _core.Plan:
+        policy = self.policy
+        if not isinstance(policy, QueuePolicy):
+            return _core.Plan()  # a whole-pass policy is asked
+        if _is_built_in(policy):
+            return _built_in_plan(policy, knobs)
+        plan = _core.Plan()
+        plan.set_planner(_core.planner(partial(_own_plan, policy, knobs, self.facts)))
+        return plan
 
-def _plan(policy: Policy, knobs: Knobs) -> _core.Plan:
-    assert isinstance(policy, QueuePolicy)
-    told = policy.plan(knobs)
+
+def _own_plan(
+    policy: QueuePolicy, knobs: Knobs, facts: Sequence[JobFacts], completed_gpu_ms: tuple[int, ...]
+) -> _core.Plan:
+    told = policy.plan(knobs, completed_gpu_ms)
+    plan = _settings_of(told)
+    add_hooks(plan, policy, told, facts)
+    return plan
+
+
+def _settings_of(told: Plan) -> _core.Plan:
     plan = _core.Plan()
     plan.preemptive, plan.strict = told.preemptive, told.strict
     plan.grades = told.grades
@@ -191,6 +210,11 @@ def _plan(policy: Policy, knobs: Knobs) -> _core.Plan:
     plan.needs_estimates, plan.history_weight = told.needs_estimates, told.history_weight
     plan.retrain_ms, plan.rescore = told.retrain_ms, told.rescore
     plan.refresh_ms = told.refresh_ms
+    return plan
+
+
+def _built_in_plan(policy: QueuePolicy, knobs: Knobs) -> _core.Plan:
+    plan = _settings_of(policy.plan(knobs))
     if isinstance(policy, Tiresias):
         _add_tiresias(plan, knobs)
     else:
@@ -246,7 +270,8 @@ class FastEngine:
         Args:
             timeline: Whether to keep the list of events.
         """
-        self._prepare(workload, cluster, policy, knobs, environment, environment.estimator, timeline)
+        sample = environment.completed_gpu_ms
+        self._prepare(workload, cluster, policy, knobs, environment, environment.estimator, timeline, sample)
 
     @classmethod
     def resume(
@@ -262,7 +287,8 @@ class FastEngine:
         """Continue from a snapshot; the workload tells how long its active jobs run and who arrives."""
         engine = cls.__new__(cls)
         estimator = snapshot.estimator.fork() if snapshot.estimator else environment.estimator
-        engine._prepare(workload, cluster, policy, snapshot.knobs, environment, estimator, timeline)
+        sample = snapshot.completed_gpu_ms[: snapshot.sampled[0]]
+        engine._prepare(workload, cluster, policy, snapshot.knobs, environment, estimator, timeline, sample)
         engine._core.restore(
             {
                 "now_ms": snapshot.now_ms,
@@ -273,6 +299,7 @@ class FastEngine:
                 "dirty": snapshot.dirty,
                 "completed_gpu_ms": snapshot.completed_gpu_ms,
                 "sampled": snapshot.sampled,
+                "reviews_ms": snapshot.reviews_ms,
                 "crossing": snapshot.crossing,
             }
         )
@@ -287,12 +314,13 @@ class FastEngine:
         environment: Environment,
         estimator: Estimator | None,
         timeline: bool,
+        sample_gpu_ms: tuple[int, ...],
     ) -> None:
         self.workload = workload
         self.cluster = cluster
         self.policy = policy
         self.environment = environment
-        self._settings = _Settings(policy)
+        self._settings = _Settings(policy, workload.facts)
         self._estimator = estimator
         self._records = [Record() for _ in range(len(workload))]
         self._closed = self._events = self._shares = 0
@@ -307,27 +335,46 @@ class FastEngine:
             columns.gpus,
             _homes(workload, cluster),
         )
+        with self._answerable(facts[0].submit_ms if facts else 0):
+            self._core = self._make_core(core_workload, knobs, timeline, sample_gpu_ms)
+
+    def _make_core(
+        self, core_workload: _core.Workload, knobs: Knobs, timeline: bool, sample_gpu_ms: tuple[int, ...]
+    ) -> _core.Engine:
+        cluster, environment = self.cluster, self.environment
         widest = max(vc.gpus for vc in cluster.vcs)
-        self._core = _core.engine(
+        return _core.engine(
             core_workload,
             [(vc.nodes, vc.gpus_per_node, vc.first_node) for vc in cluster.vcs],
-            policy.name,
+            self.policy.name,
             self._settings.plan(knobs),
             environment.placement,
             [environment.restart_ms(gpus) if gpus <= widest else 0 for gpus in core_workload.widths],
             environment.cold_start_ms,
             environment.estimator is not None,
-            _core_estimator(estimator, workload),
+            _core_estimator(self._estimator, self.workload),
             environment.completed_gpu_ms,
+            self._decider(sample_gpu_ms),
             timeline,
         )
+
+    def _decider(self, sample_gpu_ms: tuple[int, ...]) -> _core.Decider | None:
+        if isinstance(self.policy, QueuePolicy):
+            return None
+        known = self._settings.known.__getitem__
+        asked = Asked(self.policy, self.cluster, self.environment.placement, sample_gpu_ms, known)
+        return _core.decider(self.policy.name, self.workload.facts, asked.decide, asked.next_review_ms)
+
+    def _answerable(self, now_ms: int | None = None) -> AbstractContextManager[None]:
+        return answerable(self.policy, lambda: self.now_ms if now_ms is None else now_ms)
 
     # ---- running ---------------------------------------------------------------------------------
 
     def run(self, until_ms: int | None = None) -> None:
         """Run until nothing is left to happen, or up to (not including) an instant."""
-        self._core.run(until_ms)
-        if until_ms is None and self._core.active_count:
+        with self._answerable():
+            self._core.run(until_ms)
+        if self._core.idles or (until_ms is None and self._core.active_count):
             raise _stuck(self.policy, self.workload, self._core.active_count, self._core.first_active)
 
     def update(self, time_ms: int, knobs: Knobs) -> None:
@@ -347,7 +394,7 @@ class FastEngine:
             places=state["places"],
             tick_anchor_ms=state["tick_anchor_ms"],
             dirty=state["dirty"],
-            reviews_ms=tuple(None for _ in self.cluster.vcs),
+            reviews_ms=state["reviews_ms"],
             completed_gpu_ms=state["completed_gpu_ms"],
             sampled=state["sampled"],
             estimator=self._estimator.fork() if self._estimator else None,
@@ -503,7 +550,9 @@ class FastSituation:
         engine = self._engine
         plans = [engine._settings.plan(knobs) for knobs in candidates]
         found: list[Stays | None] = []
-        for ages, idles, thrashes, stuck, first in self._core.stays(plans, threads or _cores()):
+        with engine._answerable():
+            tried = self._core.stays(plans, threads or _cores())
+        for ages, idles, thrashes, stuck, first in tried:
             if stuck:
                 raise _stuck(engine.policy, engine.workload, stuck, first)
             found.append(None if thrashes else Stays(ages, idles))

@@ -135,7 +135,7 @@ class LocalTrials:
         if self._prepared is None or self._prepared[0] is not situation:
             one, policy = situation, find_policy(situation.policy)
             fast = None
-            if runs_compiled(self._engine, policy, one.workload, one.environment):
+            if runs_compiled(self._engine, one.workload, one.environment):
                 fast = FastSituation(
                     one.snapshot,
                     one.workload,

@@ -1,0 +1,66 @@
+// Policies that are not built in, as the engine asks them; see `policies/policy.py`.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "job.hpp"
+#include "units.hpp"
+
+namespace trimtab {
+
+using Grades = std::vector<GpuMs>;
+
+struct Order;
+struct Plan;
+
+// What a queue policy of one's own says of a job; one that has no answer of its own is not asked.
+class Hooks {
+public:
+    virtual ~Hooks() = default;
+
+    // Fill in an order's key.
+    virtual void key(const Job& job, const Grades& grades, Ms now_ms, Order& order) const = 0;
+    virtual std::int32_t level(const Job& job, const Grades& grades) const = 0;
+    virtual Ms next_change_ms(const Job& job, const Grades& grades) const = 0;
+    virtual Ms starve_ms(const Job& job, const Grades& grades) const = 0;
+    virtual bool consolidates(const Job& job, const Grades& grades) const = 0;
+
+    // Whether jobs would have the same levels under these hooks.
+    virtual bool has_level_of(const Hooks* other) const = 0;
+};
+
+// Makes the plan of such a policy anew from the services of completed jobs.
+class Planner {
+public:
+    virtual ~Planner() = default;
+    virtual Plan plan(const std::vector<GpuMs>& completed_gpu_ms) const = 0;
+};
+
+// What a whole-pass policy sees of one virtual cluster. Jobs are by id.
+struct View {
+    Ms now_ms;
+    std::int32_t home;
+    std::int32_t knobs;  // which setting
+    std::vector<const Job*> pending, running;
+    const std::vector<std::int32_t>& free_gpus;  // by node
+    const std::vector<Ms>& submit_ms;            // by job
+};
+
+// What it decides, checked: running jobs that lose their GPUs, and places of those that get some, in order.
+struct Verdict {
+    bool is_empty = true;
+    std::vector<JobId> lost;
+    std::vector<std::pair<JobId, Nodes>> places;
+};
+
+class Decider {
+public:
+    virtual ~Decider() = default;
+    virtual Verdict decide(const View& view) const = 0;
+    virtual Ms next_review_ms(const View& view) const = 0;  // NONE for none
+};
+
+}  // namespace trimtab

@@ -1,0 +1,106 @@
+"""Policies of one's own on the compiled core: the questions it puts to them, and how the answers are read.
+
+A queue policy hands over its plan with those of its functions that are its own; a whole-pass policy is asked
+at each pass. Both see the core's jobs, which tell the same as a `JobView`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from trimtab.cluster import Cluster, ClusterView, FreeMap, Placement
+from trimtab.job import JobFacts, Nodes
+from trimtab.knobs import Knobs
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, by_arrival, graded_change_ms, graded_level
+from trimtab.simulate.decisions import check_decisions, check_review
+
+if TYPE_CHECKING:
+    from trimtab import _core
+
+# What the core is told of a whole pass: whether nothing is decided, who loses GPUs, who gets which.
+Verdict = tuple[bool, list[int], list[tuple[int, Nodes]]]
+
+
+def add_hooks(made: _core.Plan, policy: QueuePolicy, told: Plan, facts: Sequence[JobFacts]) -> None:
+    """Put into a core's plan what a policy's own plan says beyond plain settings."""
+    from trimtab import _core
+
+    if told.key is None:
+        made.rank = _core.Rank.place
+    elif told.key is by_arrival:
+        made.rank = _core.Rank.arrival
+    else:
+        made.rank = _core.Rank.hook
+    made.hooks_level = told.level is not graded_level
+    made.hooks_change = told.next_change_ms is not graded_change_ms
+    made.hooks_consolidate = told.consolidate is not None
+    if told.starve_ms is not None:
+        made.starve = _core.Starve.hook
+    _core.add_hooks(made, policy.name, facts, told)
+
+
+class Asked:
+    """A whole-pass policy as the core asks it."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        cluster: Cluster,
+        placement: Placement,
+        completed_gpu_ms: tuple[int, ...],
+        knobs_of: Callable[[int], Knobs],
+    ) -> None:
+        self._policy = policy
+        self._cluster = cluster
+        self._placement = placement
+        self._completed_gpu_ms = completed_gpu_ms
+        self._knobs_of = knobs_of
+
+    def decide(
+        self,
+        now_ms: int,
+        home: int,
+        knobs: int,
+        pending: _core.JobHandles,
+        running: _core.JobHandles,
+        free: list[int],
+    ) -> Verdict:
+        """Return the policy's decisions, checked."""
+        view = self._view(now_ms, home, pending, running, free)
+        decisions = self._policy.decide(view, self._knobs_of(knobs))
+        if not decisions and isinstance(decisions, list):
+            return True, [], []
+        free_map = self._free_map(home, free)
+        lost, places = check_decisions(decisions, pending.find, running.find, free_map, self._policy.name)
+        return False, lost, list(places.items())
+
+    def next_review_ms(
+        self,
+        now_ms: int,
+        home: int,
+        knobs: int,
+        pending: _core.JobHandles,
+        running: _core.JobHandles,
+        free: list[int],
+    ) -> int | None:
+        """Return when the policy wants to be asked again, checked."""
+        view = self._view(now_ms, home, pending, running, free)
+        review_ms = self._policy.next_review_ms(view, self._knobs_of(knobs))
+        return check_review(review_ms, now_ms, self._policy.name)
+
+    def _view(
+        self,
+        now_ms: int,
+        home: int,
+        pending: _core.JobHandles,
+        running: _core.JobHandles,
+        free: list[int],
+    ) -> ClusterView:
+        vc = self._cluster.vcs[home]
+        return ClusterView(now_ms, vc, pending, running, self._free_map(home, free), self._completed_gpu_ms)
+
+    def _free_map(self, home: int, free: list[int]) -> FreeMap:
+        vc = self._cluster.vcs[home]
+        size = vc.gpus if self._placement == "count" else vc.gpus_per_node
+        return FreeMap(free, size, self._placement)

@@ -1,0 +1,206 @@
+"""Policies of one's own for the twin tests: every kind of key, every hook, decisions of every kind."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import ClassVar
+
+from trimtab.cluster import ClusterView
+from trimtab.job import JobView
+from trimtab.knobs import Knob, Knobs, Space
+from trimtab.policies.policy import Decision, Preempt, QueuePolicy, Start
+from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
+from trimtab.policies.tiresias import Tiresias
+
+_QUANTUM = Knob(
+    name="quantum",
+    kind="int",
+    default=20,
+    low=1,
+    high=200,
+    unit="s",
+    trades="nothing",
+    takes_effect="immediate",
+    in_flight="nothing",
+)
+
+
+class OwnTiresias(Tiresias):
+    name: ClassVar[str] = "own-tiresias"
+
+
+class OwnSrtf(Srtf):
+    name: ClassVar[str] = "own-srtf"
+
+
+class OwnSrsf(Srsf):
+    name: ClassVar[str] = "own-srsf"
+
+
+class OwnQssf(Qssf):
+    name: ClassVar[str] = "own-qssf"
+
+
+class OwnSjf(Sjf):
+    name: ClassVar[str] = "own-sjf"
+
+
+class Levels(QueuePolicy):
+    """Two hooks and no key: levels by attained service, as in Tiresias by submission."""
+
+    name: ClassVar[str] = "levels"
+    space: ClassVar[Space] = Space((_QUANTUM,))
+    preemptive: ClassVar[bool] = True
+    levels: ClassVar[int] = 3
+
+    def level(self, job: JobView, knobs: Knobs) -> int:
+        return min(2, job.attained_gpu_ms() // (knobs.integer("quantum") * 1000))
+
+    def next_change_ms(self, job: JobView, knobs: Knobs) -> int | None:
+        span = knobs.integer("quantum") * 1000
+        passed = job.attained_gpu_ms() // span
+        return None if passed >= 2 else -(-((passed + 1) * span - job.attained_gpu_ms()) // job.gpus)
+
+
+class Fractions(QueuePolicy):
+    """Keys of several numbers, whole ones and others, that change while a job runs."""
+
+    name: ClassVar[str] = "fractions"
+    space: ClassVar[Space] = Space((_QUANTUM,))
+    preemptive: ClassVar[bool] = True
+
+    def key(self, job: JobView, now_ms: int, knobs: Knobs) -> tuple[int | float, ...]:
+        attained = job.done_by(now_ms) // 1_000_000 + job.unpaid_overhead_ms(now_ms)
+        return (attained / 7 if attained % 2 else attained // 7, -job.gpus / 3, job.preemptions)
+
+
+class Endless(QueuePolicy):
+    """A key without end for some, a number for others."""
+
+    name: ClassVar[str] = "endless"
+
+    def key(self, job: JobView, now_ms: int, knobs: Knobs) -> float:
+        return float("inf") if job.gpus % 2 else -job.gpus / 2 + (job.estimate_ms or 0) / 1e6
+
+
+class Picky:
+    """Widest first among those that waited longest by column, others when they are reviewed; takes turns."""
+
+    name: ClassVar[str] = "picky"
+    space: ClassVar[Space] = Space((_QUANTUM,))
+
+    def decide(self, view: ClusterView, knobs: Knobs) -> list[Decision]:
+        span_ms = knobs.integer("quantum") * 1000
+        decisions: list[Decision] = []
+        held = view.now_ms - view.running.column("started_ms")
+        for place in (held >= span_ms).nonzero()[0].tolist()[:2]:
+            job = view.running[place]
+            if len(view.pending) and job.preemptions < 3:
+                decisions.append(Preempt(job.id))
+                view.free.give(job.nodes)
+        waited = view.now_ms - view.pending.column("submit_ms")
+        order = sorted(range(len(view.pending)), key=lambda at: (-view.pending[at].gpus, -waited[at], at))
+        for at in order:
+            job = view.pending[at]
+            nodes = view.free.place(job.gpus)
+            if nodes is not None:
+                view.free.take(nodes)
+                decisions.append(Start(job.id, nodes if job.id % 2 else None))
+        return decisions if len({type(d) for d in decisions}) == 1 else [d for d in decisions if _is_plain(d)]
+
+    def next_review_ms(self, view: ClusterView, knobs: Knobs) -> int | None:
+        return view.now_ms + knobs.integer("quantum") * 500 if len(view.running) + len(view.pending) else None
+
+
+def _is_plain(decision: Decision) -> bool:
+    """Preemptions and starts together: only the preemptions, so that no start counts on the other's nodes."""
+    return isinstance(decision, Preempt)
+
+
+class Wrong:
+    """Decides what is not possible, in one of many ways."""
+
+    space: ClassVar[Space] = Space()
+    name: ClassVar[str] = "wrong"
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+
+    def decide(self, view: ClusterView, knobs: Knobs) -> list[Decision]:
+        ways: dict[str, list[object]] = {
+            "nobody": [Start(10_000)],
+            "negative": [Preempt(-1)],
+            "huge": [Start(1 << 70)],
+            "twice": [Start(job.id) for job in view.pending for _ in range(2)],
+            "no place": [Start(job.id, ((0, job.gpus + 1),)) for job in view.pending],
+            "not running": [Preempt(job.id) for job in view.pending],
+            "running": [Start(job.id) for job in (*view.running, *view.pending)],
+            "no decision": ["start"],
+            "text": [Start("a")],  # type: ignore[arg-type]
+            "raises": [],
+        }
+        if self.way == "raises":
+            raise ZeroDivisionError("by\nzero")
+        if self.way == "column":
+            view.pending.column("gpu")
+        return ways.get(self.way, [])  # type: ignore[return-value]
+
+    def next_review_ms(self, view: ClusterView, knobs: Knobs) -> int | None:
+        return {"review": view.now_ms, "half": 0.5}.get(self.way)  # type: ignore[return-value]
+
+
+WRONG_WAYS = (
+    "nobody",
+    "negative",
+    "huge",
+    "twice",
+    "no place",
+    "not running",
+    "running",
+    "no decision",
+    "text",
+    "raises",
+    "column",
+    "review",
+    "half",
+    "nothing",
+)
+
+
+class WrongHook(QueuePolicy):
+    """Answers what is no answer, in one of many ways."""
+
+    name: ClassVar[str] = "wrong-hook"
+    preemptive: ClassVar[bool] = True
+    levels: ClassVar[int] = 2
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+
+    def key(self, job: JobView, now_ms: int, knobs: Knobs) -> int:
+        answers = {"nan": float("nan"), "text": "first", "nan inside": (1, float("nan")), "none": None}
+        if self.way == "raises":
+            raise KeyError(job.id)
+        return answers.get(self.way, Fraction(job.id))  # type: ignore[return-value]
+
+    def level(self, job: JobView, knobs: Knobs) -> int:
+        return {"level": 2, "half level": 0.5, "below": -1}.get(self.way, 0)  # type: ignore[return-value]
+
+    def next_change_ms(self, job: JobView, knobs: Knobs) -> int | None:
+        return {"never": 0, "past": -5, "half": 0.5}.get(self.way)  # type: ignore[return-value]
+
+
+WRONG_HOOKS = (
+    "nan",
+    "text",
+    "nan inside",
+    "none",
+    "raises",
+    "level",
+    "half level",
+    "below",
+    "never",
+    "past",
+    "half",
+    "fraction",
+)
