@@ -63,7 +63,7 @@ def test_a_killed_worker_ends_in_one_line(tmp_path: Path) -> None:
     while process.stderr.readline() != "selftune: 60 %\n":
         assert process.poll() is None
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    workers = [int(one) for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    workers = [int(one) for one in children if b"popen_loky" in Path(f"/proc/{one}/cmdline").read_bytes()]
     assert workers
     os.kill(workers[0], signal.SIGKILL)
     _, err = process.communicate(timeout=60)
