@@ -118,10 +118,16 @@ def _open_dask(workers: int, address: str | None) -> Iterator[Workers]:
 
 
 def _dask_backend(client: Any) -> Any:
-    """Return joblib's backend for Dask, mended: it would wait for ever for a task that Dask gave up."""
+    """Return joblib's backend for Dask, mended.
+
+    It would wait for ever for a task that Dask gave up, and with one worker left work in this process.
+    """
     from joblib._dask import DaskDistributedBackend
 
     class Backend(DaskDistributedBackend):  # type: ignore[misc]
+        def effective_n_jobs(self, n_jobs: int) -> int:
+            return max(2, int(super().effective_n_jobs(n_jobs)))
+
         def submit(self, func: Any, callback: Any = None) -> Any:
             future = super().submit(func, lambda result: None)
             future.add_done_callback(callback)  # called for errors of Dask's own, too

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trimtab import __version__
-from trimtab.errors import ConfigError, TrialsLost
+from trimtab.errors import ConfigError, TrialsLost, UnknownName
 from trimtab.knobs import Knobs
 from trimtab.objective import Objective, find_objective
 from trimtab.policies.catalog import find_policy
@@ -228,5 +228,8 @@ def _opened(parcel: Parcel, engine: str) -> tuple[Situation, LocalTrials]:
 
 def _costs(parcel: Parcel, candidates: Sequence[Knobs], objective: str, engine: str) -> list[float]:
     with _one_at_a_time:
-        situation, trials = _opened(parcel, engine)
-        return trials.costs(situation, candidates, find_objective(objective))
+        try:
+            situation, trials = _opened(parcel, engine)
+            return trials.costs(situation, candidates, find_objective(objective))
+        except UnknownName as refused:  # takes more than its message, and would not arrive
+            raise ConfigError(str(refused)) from None
