@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from trimtab.errors import ConfigError, TrialsLost
 from trimtab.knobs import Knobs
 from trimtab.objective import find_objective
 from trimtab.policies.catalog import find_policy
+from trimtab.simulate import executors
 from trimtab.simulate import trials as module
 from trimtab.simulate.executors import Workers, open_workers
 from trimtab.simulate.trials import LocalTrials, Trials, WorkerTrials, open_trials
@@ -137,6 +139,21 @@ def test_a_dask_cluster_is_joined_and_its_end_is_one_line() -> None:
             cluster.close()
             with pytest.raises(TrialsLost, match="the Dask cluster at tcp://"):
                 trials.costs(one, candidates, WAIT)
+
+
+def test_a_cluster_without_trimtab_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for a package that nobody has, workers answer as if they did not have this one."""
+    from dask.distributed import LocalCluster
+
+    monkeypatch.setattr(executors, "version", lambda name: version("no-such-package"))
+    with (
+        LocalCluster(
+            n_workers=1, processes=False, protocol="tcp", dashboard_address=None, silence_logs=60
+        ) as cluster,
+        pytest.raises(ConfigError, match=r"the Dask cluster at tcp://.* lacks trimtab: install it there"),
+        open_trials("dask", 1, address=cluster.scheduler_address),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("executor", ["dask", "ray"])

@@ -8,9 +8,10 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -111,6 +112,9 @@ def _open_dask(workers: int, address: str | None) -> Iterator[Workers]:
             client.wait_for_workers(1, timeout=_FIRST_WORKER_S)
         except (OSError, ValueError, TimeoutError) as error:
             raise _no_use(place, error) from None
+        if address is not None:
+            _check_installed(place, lambda: client.run(version, "trimtab"))
+            _check_installed(place, lambda: client.run_on_scheduler(version, "trimtab"))
         count = sum(client.nthreads().values())
         parallel = Parallel(count, backend=_dask_backend(client), batch_size=1, pre_dispatch="all")
         lost = (KilledWorker, FutureCancelledError, CommClosedError, OSError)
@@ -166,6 +170,8 @@ def _open_ray(workers: int, address: str | None) -> Iterator[Workers]:
         count = int(ray.cluster_resources().get("CPU", 0))
         if count < 1:
             raise ConfigError(f"{place} has no CPU; nothing was run.")
+        if address is not None:
+            _check_installed(place, lambda: ray.get(ray.remote(version).remote("trimtab")))
         register_ray()
         parallel = Parallel(count, backend="ray", batch_size=1, pre_dispatch="all")
         yield Workers(stack.enter_context(parallel), count, place, (ray.exceptions.RayError,))
@@ -202,6 +208,20 @@ def _missing(executor: str) -> ConfigError:
 def _no_use(place: str, error: Exception) -> ConfigError:
     reason = str(error).partition("\n")[0] or type(error).__name__
     return ConfigError(f"{place} cannot be used: {reason}; nothing was run.")
+
+
+def _check_installed(place: str, ask: Callable[[], object]) -> None:
+    """Let a cluster say which Trimtab it has: a Dask worker without one dies of our tasks, and they wait.
+
+    Raises:
+        ConfigError: If it has none; what is raised over there then is of many kinds.
+    """
+    try:
+        ask()
+    except Exception:
+        raise ConfigError(
+            f"{place} lacks trimtab: install it there, for the scheduler and each worker; nothing was run."
+        ) from None
 
 
 def _reachable(executor: str, address: str) -> str:
