@@ -126,12 +126,22 @@ def test_work_that_kills_every_worker_is_given_up(workers: Workers) -> None:
         workers.parallel([delayed(os._exit)(1)])
 
 
+def test_two_local_dask_clusters_are_silent(
+    capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    with open_workers("dask", 1) as one, open_workers("dask", 1) as two:
+        pids = [workers.parallel([delayed(os.getpid)()])[0] for workers in (one, two)]
+    assert len({*pids, os.getpid()}) == 3  # a single worker is one beside us, too
+    assert capfd.readouterr() == ("", "")
+    assert [str(one.message) for one in recwarn if one.category is UserWarning] == []
+
+
 def test_a_dask_cluster_is_joined_and_its_end_is_one_line() -> None:
     from dask.distributed import LocalCluster
 
     one, candidates = situation(), settings()
     options = {"n_workers": 1, "threads_per_worker": 3, "processes": False, "protocol": "tcp"}
-    with LocalCluster(**options, dashboard_address=None, silence_logs=60) as cluster:
+    with LocalCluster(**options, dashboard_address=":0", silence_logs=60) as cluster:
         for _ in range(2):  # it is left as it was found
             with open_trials("dask", 1, address=cluster.scheduler_address) as trials:
                 assert trials.costs(one, candidates, WAIT) == by_hand(one, candidates)
@@ -148,7 +158,7 @@ def test_a_cluster_without_trimtab_is_one_line(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(executors, "version", lambda name: version("no-such-package"))
     with (
         LocalCluster(
-            n_workers=1, processes=False, protocol="tcp", dashboard_address=None, silence_logs=60
+            n_workers=1, processes=False, protocol="tcp", dashboard_address=":0", silence_logs=60
         ) as cluster,
         pytest.raises(ConfigError, match=r"the Dask cluster at tcp://.* lacks trimtab: install it there"),
         open_trials("dask", 1, address=cluster.scheduler_address),

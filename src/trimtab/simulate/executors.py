@@ -100,7 +100,8 @@ def _open_dask(workers: int, address: str | None) -> Iterator[Workers]:
                 started = LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
-                    dashboard_address=None,
+                    dashboard_address=":0",  # any free port for its own use; 8787 taken would be remarked on
+                    scheduler_kwargs={"dashboard": False},
                     silence_logs=_SILENT,
                     local_directory=folder,
                 )
