@@ -54,7 +54,8 @@ def open_workers(executor: str, workers: int, address: str | None = None) -> Ite
 
     Args:
         executor: processes, dask or ray.
-        workers: How many processes to start; a cluster that is joined has its own.
+        workers: How many processes to start; a cluster that is joined has its own. What would go to a
+            single Ray worker, joblib runs in this process.
         address: HOST:PORT of a Dask scheduler or a Ray head, None for a local one.
 
     Raises:
