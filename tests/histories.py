@@ -15,7 +15,7 @@ from trimtab.policies.catalog import find_policy
 from trimtab.report.lines import Evaluation, Line
 from trimtab.search.tuner import Tuning
 from trimtab.simulate.run import World
-from trimtab.simulate.whatif import LocalTrials, Trials
+from trimtab.simulate.trials import LocalTrials, Trials
 from trimtab.studies.evaluate import Plan, evaluate
 from trimtab.traces.trace import Provenance, Trace
 

@@ -32,6 +32,7 @@ SEARCH = [
     "--dwell",
     "--executor",
     "--workers",
+    "--address",
 ]
 RESULTS = ["--jobs-out", "--timeline-out", "--tie-seeds"]
 EVERYWHERE = ["--format", "--seed", "--quiet", "--help"]

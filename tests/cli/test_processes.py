@@ -48,10 +48,12 @@ def test_examples_are_short() -> None:
 SEARCH = f"evaluate {LONG} --window 7d..8d --nodes 32 --policy tiresias --budget 20 --lines selftune"
 
 
-@pytest.mark.parametrize("executor", ["local", "processes"])
-def test_an_interrupted_evaluation_leaves_nothing(executor: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("executor", "after"), [("local", "60 %"), ("processes", "60 %"), ("dask", "20 %"), ("ray", "20 %")]
+)
+def test_an_interrupted_evaluation_leaves_nothing(executor: str, after: str, tmp_path: Path) -> None:
     words = f"{SEARCH} --report page.html --engine reference --executor {executor} --workers 2"
-    _interrupt(tmp_path, words, "selftune: 60 %")
+    _interrupt(tmp_path, words, f"selftune: {after}")
 
 
 def test_a_killed_worker_ends_in_one_line(tmp_path: Path) -> None:
@@ -63,7 +65,7 @@ def test_a_killed_worker_ends_in_one_line(tmp_path: Path) -> None:
     while process.stderr.readline() != "selftune: 60 %\n":
         assert process.poll() is None
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    workers = [int(one) for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    workers = [int(one) for one in children if b"popen_loky" in Path(f"/proc/{one}/cmdline").read_bytes()]
     assert workers
     os.kill(workers[0], signal.SIGKILL)
     _, err = process.communicate(timeout=60)

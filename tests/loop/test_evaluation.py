@@ -20,7 +20,7 @@ from trimtab.report.lines import Line
 from trimtab.search.tuner import Tuning
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.run import World, simulate
-from trimtab.simulate.whatif import open_trials
+from trimtab.simulate.trials import open_trials
 from trimtab.simulate.workload import Workload
 from trimtab.studies.evaluate import LINES
 from trimtab.studies.futures import last_hour_again, oracle_future

@@ -10,7 +10,8 @@ import strategies as some
 from trimtab.errors import TrimtabError
 from trimtab.objective import Stays, find_objective
 from trimtab.simulate.fast import FastSituation
-from trimtab.simulate.whatif import LocalTrials, Situation
+from trimtab.simulate.trials import LocalTrials
+from trimtab.simulate.whatif import Situation
 from twins.pairs import ending, examples, moments
 
 

@@ -16,7 +16,7 @@ from trimtab.policies.catalog import find_policy
 from trimtab.report.evaluate import evaluate_page
 from trimtab.report.page import write_page
 from trimtab.simulate.fast import compiled_available
-from trimtab.simulate.whatif import open_trials
+from trimtab.simulate.trials import open_trials
 from trimtab.studies.evaluate import LINES, evaluate
 from trimtab.traces.loader import load
 
@@ -56,7 +56,7 @@ def demo(
     trace = load(_SOURCE)
     plan = o.make_plan("wait", "bluefin", size.budget, size.interval, "24h", "48h", 1.0, "30m")
     policy = find_policy("tiresias")
-    workers = o.make_workers("processes", None)
+    workers = o.make_workers("processes", None, None)
     with open_trials("processes", workers) as trials, show.progress(quiet) as advance:
         found = evaluate(
             trace,

@@ -23,9 +23,9 @@ from trimtab.policies.policy import Policy
 from trimtab.search.sampler import SAMPLERS
 from trimtab.search.tuner import Tuning
 from trimtab.simulate.engines import ENGINES
+from trimtab.simulate.executors import CLUSTERS, EXECUTORS
 from trimtab.simulate.fast import compiled_available
 from trimtab.simulate.run import ESTIMATES, World
-from trimtab.simulate.whatif import EXECUTORS
 from trimtab.studies.evaluate import Plan
 from trimtab.traces.loader import load
 from trimtab.traces.trace import Trace
@@ -59,7 +59,8 @@ TimelineOut = Annotated[Path | None, typer.Option(help="Write every event, in or
 NoSeed = Annotated[int, typer.Option("--seed", help="Taken by every verb; nothing is random in this one.")]
 Report = Annotated[Path | None, typer.Option(help="Write one self-contained html page.")]
 Executor = Annotated[str, typer.Option(help=" | ".join(EXECUTORS))]
-Workers = Annotated[int | None, typer.Option(help="Processes; default: one a core.")]
+Workers = Annotated[int | None, typer.Option(help="Processes to start; default: one a core.")]
+Address = Annotated[str | None, typer.Option(help="HOST:PORT of a Dask or Ray cluster to join instead.")]
 PolicyName = Annotated[str, typer.Option("--policy", help="A policy, or path/to/file.py::Name.")]
 ObjectiveName = Annotated[str, typer.Option("--objective", help="wait | jct | jct_p99")]
 ArrivalsHorizon = Annotated[str, typer.Option(help="How far arrivals are taken into a candidate's future.")]
@@ -324,15 +325,21 @@ def make_plan(
     )
 
 
-def make_workers(executor: str, workers: int | None) -> int:
-    """Return the number of workers.
+def make_workers(executor: str, workers: int | None, address: str | None) -> int:
+    """Return the number of workers to start.
 
     Raises:
         UnknownName: If the executor is not known.
-        ConfigError: If there are more workers than any machine serves.
+        ConfigError: If there are too many for any machine, or an address does not go with the rest.
     """
     if executor not in EXECUTORS:
         raise UnknownName("executor", executor, EXECUTORS)
+    if address is not None and executor not in CLUSTERS:
+        raise ConfigError(f"--address goes with --executor {' or '.join(CLUSTERS)}; nothing was run.")
+    if address is not None and workers is not None:
+        raise ConfigError(
+            "--workers starts workers, --address joins those of a cluster; give one; nothing was run."
+        )
     if workers is not None and workers > WORKERS_MAX:
         raise ConfigError(f"workers = {workers:,}: at most {WORKERS_MAX}; nothing was run.")
     return workers if workers is not None else os.cpu_count() or 1

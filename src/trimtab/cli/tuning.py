@@ -20,7 +20,7 @@ from trimtab.report.evaluate import evaluate_page
 from trimtab.report.lines import Evaluation
 from trimtab.report.page import write_page
 from trimtab.simulate.run import spread_of
-from trimtab.simulate.whatif import open_trials
+from trimtab.simulate.trials import open_trials
 from trimtab.studies.evaluate import LINES
 from trimtab.studies.evaluate import evaluate as walk_forward
 from trimtab.studies.tune import Tuned, tune_at
@@ -55,6 +55,7 @@ def tune(
     dwell: o.Dwell = "30m",
     executor: o.Executor = "processes",
     workers: o.Workers = None,
+    address: o.Address = None,
     format: o.OutputFormat = "text",
     quiet: o.Quiet = False,
 ) -> None:
@@ -64,11 +65,11 @@ def tune(
     """
     world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
     plan = o.make_plan(objective, sampler, budget, "1h", arrivals_horizon, run_on, threshold, dwell)
-    count = o.make_workers(executor, workers)
+    count = o.make_workers(executor, workers, address)
     name, running = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
     trace = o.open_trace(source, window, zone, thin, seed, quiet)
-    with open_trials(executor, count, engine) as trials:
+    with open_trials(executor, count, engine, address) as trials:
         tuned = tune_at(trace, trace.instant_ms(at), machines, name, running, world, plan, trials)
     if format == "json":
         show.print_json(tuned.jsonable())
@@ -139,6 +140,7 @@ def evaluate(
     dwell: o.Dwell = "30m",
     executor: o.Executor = "processes",
     workers: o.Workers = None,
+    address: o.Address = None,
     report: o.Report = None,
     jobs_out: o.JobsOut = None,
     timeline_out: o.TimelineOut = None,
@@ -152,7 +154,7 @@ def evaluate(
     show.check_writable([report, jobs_out, timeline_out])
     world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
-    count = o.make_workers(executor, workers)
+    count = o.make_workers(executor, workers, address)
     if tie_seeds < 0:
         raise ConfigError(f"tie-seeds = {tie_seeds}: it must be 0 or more; nothing was run.")
     name, base = o.read_policy(policy, knob)
@@ -160,7 +162,7 @@ def evaluate(
     trace = o.open_trace(source, None, zone, thin, seed, quiet)
     wanted = [line.strip() for line in lines.split(",")]
     orders = [trace, *(o.shuffled_ties(trace, seed, number) for number in range(tie_seeds))]
-    with open_trials(executor, count, engine) as trials, show.progress(quiet) as advance:
+    with open_trials(executor, count, engine, address) as trials, show.progress(quiet) as advance:
         runs = [
             walk_forward(one, window, machines, name, base, world, plan, wanted, trials, advance)
             for one in orders

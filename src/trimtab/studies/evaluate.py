@@ -27,7 +27,8 @@ from trimtab.simulate.engines import Simulation, make_engine
 from trimtab.simulate.metrics import jobs_table, metrics_of
 from trimtab.simulate.run import World
 from trimtab.simulate.state import Environment
-from trimtab.simulate.whatif import Situation, Trials
+from trimtab.simulate.trials import Trials
+from trimtab.simulate.whatif import Situation
 from trimtab.simulate.workload import Workload
 from trimtab.studies.futures import last_hour_again, oracle_future
 from trimtab.traces.trace import DAY_MS, Trace

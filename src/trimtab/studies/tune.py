@@ -15,7 +15,7 @@ from trimtab.search.spaces import search_space
 from trimtab.search.tuner import Search, search
 from trimtab.simulate.engines import make_engine
 from trimtab.simulate.run import World
-from trimtab.simulate.whatif import Trials
+from trimtab.simulate.trials import Trials
 from trimtab.simulate.workload import Workload
 from trimtab.studies.evaluate import Plan
 from trimtab.studies.futures import oracle_future
