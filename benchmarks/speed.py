@@ -1,92 +1,132 @@
-"""How fast the engines are: one table of CPU seconds, medians over several runs, and the ratio between them.
+"""How fast the engines are, against targets: one table with the machine, the commit and the spread.
 
-    python benchmarks/speed.py [--runs 5] [--reference-runs 1]
+    python benchmarks/speed.py [--only NAME] [--runs 5] [--no-reference] [--evaluate] [--format json]
 
-Reads the real traces in the folder named by TRIMTAB_SHARED (default ../shared). Times the engine call alone,
-index building and timeline included. Ratios within one run are what counts; absolute times are the machine's.
+Reads the real traces in the folder named by TRIMTAB_SHARED (default ../shared). pytest-benchmark takes the
+times; memory is measured in processes of their own.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
+import contextlib
+import json
 import statistics
-import subprocess
-from dataclasses import dataclass
+import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from trimtab.cluster import Cluster
-from trimtab.policies.catalog import find_policy
-from trimtab.simulate.engines import make_engine
-from trimtab.simulate.state import Environment, flat_restart
-from trimtab.simulate.workload import OracleEstimator, Workload
-from trimtab.traces.loader import load
-from trimtab.world import cpu_s
+import pytest
 
-SHARED = Path(os.environ.get("TRIMTAB_SHARED") or Path(__file__).resolve().parents[2] / "shared")
-TWO_WEEKS = f"table:{SHARED / 'peers' / 'philly_2w.csv.gz'}"
-WHOLE = f"philly:{SHARED / 'data' / 'philly' / 'philly_until_2017-10-31.csv.gz'}"
+import memory
+import table
+from cases import CASES, SHARED, Inputs
+from machine import machine
+from rows import TOPICS, Figure, rows_of
+from trimtab.simulate.fast import compiled_available
 
-
-@dataclass(frozen=True)
-class Case:
-    """One row: a trace, a policy and a cluster of 8-GPU nodes."""
-
-    name: str
-    source: str
-    policy: str
-    nodes: int
+MEASURE = Path(__file__).with_name("measure.py")
+ON_COMPILED_HOOKS = ("test_engine[hooks]", "test_whole[hooks]")
 
 
-CASES = (
-    Case("FIFO strict, two weeks, 100 x 8", TWO_WEEKS, "fifo", 100),
-    Case("Tiresias, two weeks, 100 x 8", TWO_WEEKS, "tiresias", 100),
-    Case("Tiresias, two weeks, 80 x 8", TWO_WEEKS, "tiresias", 80),
-    Case("SRTF, two weeks, 80 x 8", TWO_WEEKS, "srtf", 80),
-    Case("SRSF, two weeks, 80 x 8", TWO_WEEKS, "srsf", 80),
-    Case("Tiresias, whole trace, 100 x 8", WHOLE, "tiresias", 100),
-)
+class Settings:
+    """What the measurements are told, as a pytest plugin."""
+
+    def __init__(self, inputs: Inputs, runs: int) -> None:
+        self._inputs = inputs
+        self._runs = runs
+
+    @pytest.fixture(scope="session")
+    def inputs(self) -> Inputs:
+        return self._inputs
+
+    @pytest.fixture(scope="session")
+    def runs(self) -> int:
+        return self._runs
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Say what is measured now."""
+        print(nodeid.rpartition("::")[2], file=sys.stderr, flush=True)
 
 
-def timed(case: Case, engine: str, runs: int) -> float:
-    """Return the median CPU seconds of a case on an engine."""
-    workload = Workload.of(load(case.source), spread_ppm=500_000)
-    policy = find_policy(case.policy)
-    estimator = OracleEstimator(workload.duration_ms)
-    environment = Environment(restart_ms=flat_restart(62_000), estimator=estimator)
-    spent = []
-    for _ in range(runs):
-        before = cpu_s()
-        made = make_engine(
-            engine,
-            workload,
-            Cluster.pool(case.nodes, 8),
-            policy,
-            policy.space.defaults,
-            environment,
-            timeline=True,
-        )
-        made.run()
-        spent.append(cpu_s() - before)
-    return statistics.median(spent)
+def needed(topics: Sequence[str], reference: bool) -> list[str]:
+    """Return the names of the measurements that topics need, each once; not what no engine can run."""
+    names = [
+        name
+        for topic in topics
+        for name in (*TOPICS[topic].needs, *(TOPICS[topic].on_reference if reference else ()))
+    ]
+    refused = CASES["hooks"].refusal() is not None
+    return [name for name in dict.fromkeys(names) if not (refused and name in ON_COMPILED_HOOKS)]
+
+
+def measured(names: Sequence[str], settings: Settings) -> tuple[str, dict[str, Figure]]:
+    """Return the processor's name and the figures by measurement; what pytest prints goes to stderr.
+
+    Raises:
+        SystemExit: If a measurement fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="trimtab-") as folder, contextlib.redirect_stdout(sys.stderr):
+        path = Path(folder) / "measured.json"
+        options = ["-q", "--no-header", "--no-summary", "-p", "no:cacheprovider", "--benchmark-quiet"]
+        wanted = [f"{MEASURE}::{name}" for name in names]
+        if pytest.main([*options, "--tb=short", f"--benchmark-json={path}", *wanted], [settings]):
+            sys.exit("speed: a measurement failed, as told above; there is no table.")
+        found = json.loads(path.read_text())
+    return found["machine_info"]["cpu"].get("brand_raw", "unknown"), {
+        one["name"]: _figure(one["stats"], one["extra_info"]) for one in found["benchmarks"]
+    }
+
+
+def _figure(stats: dict[str, float], notes: dict[str, Any]) -> Figure:
+    return Figure(stats["median"], stats["min"], stats["max"], notes)
+
+
+def memories(topics: Sequence[str], tiny: bool, runs: int) -> dict[str, Figure]:
+    """Return the bytes a job of the topics' cases, where this system tells them."""
+    found = {}
+    for case, timeline in dict.fromkeys(one for topic in topics for one in TOPICS[topic].memory):
+        name = f"memory[{case}{', timeline' if timeline else ''}]"
+        if memory.available():
+            print(name, file=sys.stderr, flush=True)
+            bytes_a_job = memory.measured(case, timeline, tiny, runs)
+            found[name] = Figure(statistics.median(bytes_a_job), min(bytes_a_job), max(bytes_a_job))
+    return found
+
+
+def _options() -> argparse.Namespace:
+    options = argparse.ArgumentParser(description="Both engines against their targets, as one table.")
+    options.add_argument("--only", action="append", choices=list(TOPICS), help="may be repeated")
+    options.add_argument("--runs", type=int, default=5, help="runs of each measurement (default 5)")
+    options.add_argument("--no-reference", action="store_true", help="leave the reference engine out")
+    options.add_argument("--evaluate", action="store_true", help="time the evaluate command as well: slow")
+    options.add_argument("--format", choices=["text", "json"], default="text")
+    options.add_argument("--tiny", action="store_true", help="300 synthetic jobs: does it run at all?")
+    given = options.parse_args()
+    if given.runs < 1:
+        options.error(f"--runs {given.runs}: it must be at least 1; nothing was measured.")
+    if not compiled_available():
+        options.error("this installation has no compiled core to measure; nothing was measured.")
+    if not given.tiny and not (SHARED / "data").is_dir():
+        options.error(f"{SHARED} has no data/ (set TRIMTAB_SHARED); nothing was measured.")
+    return given
 
 
 def main() -> None:
-    """Print the table."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    options.add_argument("--runs", type=int, default=5)
-    options.add_argument("--reference-runs", type=int, default=1)
-    given = options.parse_args()
-    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    print(f"{platform.machine()}, {os.cpu_count()} cores, commit {head.stdout.strip() or 'unknown'}")
-    print(f"CPU ms, median of {given.runs} compiled and {given.reference_runs} reference runs")
-    print(f"{'':34}{'compiled':>10}{'reference':>11}{'ratio':>7}{'jobs/s':>12}")
-    for case in CASES:
-        jobs = len(load(case.source))
-        fast = timed(case, "compiled", given.runs)
-        slow = timed(case, "reference", given.reference_runs)
-        print(f"{case.name:34}{fast * 1000:10.1f}{slow * 1000:11.0f}{slow / fast:7.0f}{jobs / fast:12,.0f}")
+    """Measure and print."""
+    given = _options()
+    topics = given.only or [name for name in TOPICS if name != "evaluate"]
+    if given.evaluate and "evaluate" not in topics:
+        topics.append("evaluate")
+    names = needed(topics, reference=not given.no_reference)
+    cpu, figures = measured(names, Settings(Inputs(given.tiny), given.runs))
+    rows = rows_of(topics, {**figures, **memories(topics, given.tiny, given.runs)})
+    if given.format == "json":
+        print(json.dumps(table.jsonable(machine(cpu), given.runs, rows), indent=2))
+    else:
+        print(table.text(machine(cpu), given.runs, rows, given.tiny))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,134 @@
+"""What is simulated: the real traces, repeated and widened, and the engine cases on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from hooks import HookTiresias
+from trimtab.cluster import Cluster
+from trimtab.job import JobFacts
+from trimtab.policies.catalog import find_policy
+from trimtab.policies.policy import Policy
+from trimtab.simulate.engines import Simulation, make_engine
+from trimtab.simulate.fast import twin_refusal
+from trimtab.simulate.state import Environment, flat_restart
+from trimtab.simulate.workload import OracleEstimator, Workload
+from trimtab.traces.loader import load
+
+SHARED = Path(os.environ.get("TRIMTAB_SHARED") or Path(__file__).resolve().parents[2] / "shared")
+WINDOW = f"table:{SHARED / 'peers' / 'philly_2w.csv.gz'}"
+WHOLE = f"philly:{SHARED / 'data' / 'philly' / 'philly_until_2017-10-31.csv.gz'}"
+TINY, TINY_JOBS = "synthetic:philly?days=1&seed=1", 300
+
+GPUS_PER_NODE = 8
+SPREAD_PPM = 500_000
+DAY_MS = 86_400_000
+ECHO_MS = 61_000  # between the copies of an arrival in a wide trace
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The workloads by name, the one asked for last kept in memory; tiny ones stand in for tests."""
+
+    tiny: bool = False
+
+    def workload(self, name: str) -> Workload:
+        """Return `window`, `whole`, `whole-xN` (N times one after another) or `whole-wide`.
+
+        `whole-wide` has every arrival ten times, 61 s apart.
+        """
+        return _workload(name, self.tiny)
+
+
+@lru_cache(maxsize=1)
+def _workload(name: str, tiny: bool) -> Workload:
+    base, _, change = name.partition("-")
+    source = TINY if tiny else {"window": WINDOW, "whole": WHOLE}[base]
+    workload = Workload.of(load(source), spread_ppm=SPREAD_PPM)
+    if tiny:
+        workload = Workload(workload.facts[:TINY_JOBS], workload.duration_ms[:TINY_JOBS])
+    if change == "wide":
+        return copies(workload, 10, ECHO_MS)
+    return copies(workload, int(change[1:]), _period_ms(workload)) if change else workload
+
+
+def _period_ms(workload: Workload) -> int:
+    """Return the days that the arrivals span, in whole days, so that the hours of the day stay."""
+    span_ms = workload.facts[-1].submit_ms - workload.facts[0].submit_ms
+    return (span_ms // DAY_MS + 1) * DAY_MS
+
+
+def copies(workload: Workload, count: int, shift_ms: int) -> Workload:
+    """Return every job `count` times, each copy `shift_ms` after the one before, in submit order."""
+    jobs = [
+        (submitted_at(facts, facts.submit_ms + copy * shift_ms), duration_ms)
+        for copy in range(count)
+        for facts, duration_ms in zip(workload.facts, workload.duration_ms, strict=True)
+    ]
+    jobs.sort(key=lambda job: job[0].submit_ms)
+    return Workload([facts for facts, _ in jobs], [duration_ms for _, duration_ms in jobs])
+
+
+def submitted_at(job: JobFacts, submit_ms: int, gpus: int | None = None) -> JobFacts:
+    """Return the job as submitted at another time, with another width if one is given."""
+    width = job.gpus if gpus is None else gpus
+    return JobFacts(job.label, submit_ms, width, job.vc, job.user, job.name, job.skew_ppm, job.spread_ppm)
+
+
+def environment_of(workload: Workload) -> Environment:
+    """Return the world of all cases: consolidated gangs, 62 s to resume, true run times as estimates."""
+    return Environment(restart_ms=flat_restart(62_000), estimator=OracleEstimator(workload.duration_ms))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A simulation: jobs, a policy with knobs, and a cluster of 8-GPU nodes."""
+
+    name: str
+    source: str
+    policy: type[Policy]
+    nodes: int
+    knobs: Mapping[str, str] = field(default_factory=dict)
+
+    def simulation(self, workload: Workload, engine: str, timeline: bool = True) -> Simulation:
+        """Return the simulation on an engine, not run yet."""
+        policy = self.policy()
+        return make_engine(
+            engine,
+            workload,
+            Cluster.pool(self.nodes, GPUS_PER_NODE),
+            policy,
+            policy.space.parse(self.knobs),
+            environment_of(workload),
+            timeline=timeline,
+        )
+
+    def refusal(self) -> str | None:
+        """Return why the compiled engine does not run such a policy, None if it does."""
+        nothing = Workload((), ())
+        return twin_refusal(self.policy(), nothing, environment_of(nothing))
+
+
+def _built_in(name: str, source: str, policy: str, nodes: int, **knobs: str) -> Case:
+    return Case(name, source, type(find_policy(policy)), nodes, knobs)
+
+
+CASES = {
+    case.name: case
+    for case in (
+        _built_in("tiresias", "window", "tiresias", 100),
+        _built_in("fifo", "window", "fifo", 100),
+        _built_in("srtf", "window", "srtf", 80),
+        _built_in("srsf", "window", "srsf", 80),
+        _built_in("by-submit", "window", "tiresias", 100, in_queue_order="submit"),
+        Case("hooks", "window", HookTiresias, 100),
+        _built_in("whole", "whole", "tiresias", 100),
+        _built_in("x5", "whole-x5", "tiresias", 100),
+        _built_in("x20", "whole-x20", "tiresias", 100),
+        _built_in("wide", "whole-wide", "tiresias", 1000),
+    )
+}
