@@ -239,7 +239,11 @@ def _wide_rows(results: Results) -> list[Row]:
 
 def _evaluate_rows(results: Results) -> list[Row]:
     figure = results["test_evaluate"]
-    return [Row("evaluate", "evaluate, a fortnight, 64 x 8, wall", "s", figure, Target(60))]
+    cpu_s = figure.notes["cpu_s"]
+    return [
+        Row("evaluate", "evaluate, a fortnight, 64 x 8, wall", "s", figure, Target(60)),
+        Row("evaluate-cpu", "its CPU time", "s", Figure(cpu_s, cpu_s, cpu_s)),
+    ]
 
 
 # In an order in which measurements on one input follow one another.
@@ -262,7 +266,8 @@ TOPICS: dict[str, Topic] = {
         _on_reference("whole", "x5", "x20"),
         (("x20", False), ("x20", True)),
     ),
-    "wide": Topic(_measurements("whole", "wide"), _wide_rows, _on_reference("whole", "wide")),
+    # The reference engine takes more than five minutes on the wide trace: left out.
+    "wide": Topic(_measurements("whole", "wide"), _wide_rows, _on_reference("whole")),
     "evaluate": Topic(("test_evaluate",), _evaluate_rows),
 }
 
