@@ -58,8 +58,8 @@ class Case:
 
 
 _LUCID_PREEMPTS = (
-    "Lucid chooses by GPU count before it places, adds 40 s (60 s above 8 GPUs) to the work at each"
-    " preemption, and ends a job one second late; ours holds GPUs for 40 s when the job resumes"
+    "Lucid preempts by GPU count alone, ours also to free whole nodes; Lucid adds 40 s (60 s above 8 GPUs) to"
+    " the work of who is preempted, ours 40 s when it resumes; Lucid ends jobs a second late"
 )
 
 CASES = (
@@ -361,7 +361,7 @@ def measured(given: argparse.Namespace, scratch: Path) -> int:
         wrong += [case for case in cases if not compared(case, peer, jobs, given.runs, scratch)]
         for reason in dict.fromkeys(case.differs for case in cases if case.differs):
             names = ", ".join(case.name for case in cases if case.differs == reason)
-            print(f"{'':19}{names}: may differ: {reason}")
+            print(f"{'':19}{names} may differ: {reason}")
     for case in wrong:
         print(f"{case.peer} {case.name}: must be equal and is not")
     return 1 if wrong else 0
