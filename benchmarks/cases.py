@@ -14,7 +14,6 @@ from trimtab.job import JobFacts
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.policy import Policy
 from trimtab.simulate.engines import Simulation, make_engine
-from trimtab.simulate.fast import twin_refusal
 from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import OracleEstimator, Workload
 from trimtab.traces.loader import load
@@ -106,11 +105,6 @@ class Case:
             environment_of(workload),
             timeline=timeline,
         )
-
-    def refusal(self) -> str | None:
-        """Return why the compiled engine does not run such a policy, None if it does."""
-        nothing = Workload((), ())
-        return twin_refusal(self.policy(), nothing, environment_of(nothing))
 
 
 def _built_in(name: str, source: str, policy: str, nodes: int, **knobs: str) -> Case:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain, count, cycle
+from itertools import cycle
 
 from cases import GPUS_PER_NODE, Inputs, environment_of, submitted_at
 from trimtab.cluster import Cluster
@@ -19,10 +19,10 @@ from trimtab.studies.futures import oracle_future
 
 NODES = 100
 HOUR_MS = 3_600_000
-# A job of the two weeks every ten seconds, every other one four times as wide (8 GPUs at most): when this
-# many have come, a thousand are there, 320 running and 680 pending. In the hour to try, one comes a minute.
-SUBMITTED, GAP_MS, LATER_GAP_MS = 9100, 10_000, 60_000
-WIDER = (1, 4)
+# A job of the two weeks every minute, three times as long, every third one four times as wide (8 GPUs at
+# most): more than the nodes can do, so that a thousand jobs are there when this many have come.
+SUBMITTED, GAP_MS, LONGER = 8600, 60_000, 3
+WIDER = (1, 1, 4)
 
 
 @lru_cache(maxsize=1)
@@ -39,15 +39,13 @@ def situation(inputs: Inputs) -> Situation:
 
 
 def _backlog(window: Workload) -> tuple[Workload, int]:
-    """Return the widened jobs and the instant at which the state is looked at."""
+    """Return the longer and wider jobs, and the instant at which the state is looked at."""
     before = min(SUBMITTED, len(window) * 3 // 4)
-    now_ms = before * GAP_MS
-    times_ms = chain(range(0, now_ms, GAP_MS), count(now_ms, LATER_GAP_MS))
     facts = [
-        submitted_at(job, submit_ms, min(GPUS_PER_NODE, job.gpus * times))
-        for job, submit_ms, times in zip(window.facts, times_ms, cycle(WIDER))
+        submitted_at(job, place * GAP_MS, min(GPUS_PER_NODE, job.gpus * times))
+        for place, (job, times) in enumerate(zip(window.facts, cycle(WIDER)))
     ]
-    return Workload(facts, window.duration_ms), now_ms
+    return Workload(facts, [LONGER * span_ms for span_ms in window.duration_ms]), before * GAP_MS
 
 
 def _setting(first_gpu_s: int) -> Knobs:

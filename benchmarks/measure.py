@@ -13,7 +13,8 @@ import forks
 from cases import CASES, WHOLE, Case, Inputs
 from trimtab.objective import find_objective
 from trimtab.simulate.engines import Simulation
-from trimtab.simulate.whatif import LocalTrials, Situation
+from trimtab.simulate.trials import LocalTrials
+from trimtab.simulate.whatif import Situation
 from trimtab.simulate.workload import Workload
 from trimtab.world import cpu_s, wall_s
 

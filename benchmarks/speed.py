@@ -22,13 +22,12 @@ import pytest
 
 import memory
 import table
-from cases import CASES, SHARED, Inputs
+from cases import SHARED, Inputs
 from machine import machine
 from rows import TOPICS, Figure, rows_of
 from trimtab.simulate.fast import compiled_available
 
 MEASURE = Path(__file__).with_name("measure.py")
-ON_COMPILED_HOOKS = ("test_engine[hooks]", "test_whole[hooks]")
 
 
 class Settings:
@@ -52,14 +51,13 @@ class Settings:
 
 
 def needed(topics: Sequence[str], reference: bool) -> list[str]:
-    """Return the names of the measurements that topics need, each once; not what no engine can run."""
+    """Return the names of the measurements that topics need, each once."""
     names = [
         name
         for topic in topics
         for name in (*TOPICS[topic].needs, *(TOPICS[topic].on_reference if reference else ()))
     ]
-    refused = CASES["hooks"].refusal() is not None
-    return [name for name in dict.fromkeys(names) if not (refused and name in ON_COMPILED_HOOKS)]
+    return list(dict.fromkeys(names))
 
 
 def measured(names: Sequence[str], settings: Settings) -> tuple[str, dict[str, Figure]]:

@@ -54,6 +54,11 @@ Engine Engine::fork() const {
     return twin;
 }
 
+void Engine::become(const Engine& other) {
+    *this = other;
+    if (estimator_) estimator_ = estimator_->fork();
+}
+
 // ---- running ---------------------------------------------------------------------------------------
 
 void Engine::run(Ms until_ms) {
@@ -318,20 +323,22 @@ void Engine::rebuild() {
     timers_.clear();
     tick_ms_ = NONE;
     std::size_t grades = 0;
-    for (JobId id = first_; id >= 0; id = at(id).after) grades = std::max(grades, grades_of(at(id)).size());
+    for (JobId id = first_; id >= 0; id = at(id).after) {
+        Job& job = at(id);
+        if (job.state == State::running) job.settle(now_ms_);
+        grades = std::max(grades, grades_of(job).size());
+    }
     const std::int32_t levels =
         plan_.preemptive ? std::max(plan_.levels(), static_cast<std::int32_t>(grades) + 1) : 1;
     for (Partition& part : parts_) {
+        part.rebuild(jobs_, levels, plan_);
         part.dirty = true;
     }
-    for (JobId id = first_; id >= 0; id = at(id).after) {
-        if (at(id).state == State::running) at(id).settle(now_ms_);
-    }
-    for (Partition& part : parts_) part.rebuild(jobs_, levels, plan_);
     for (JobId id = first_; id >= 0; id = at(id).after) {
         Job& job = at(id);
         job.state == State::pending ? enqueue(job) : schedule(job);
     }
+    for (Partition& part : parts_) part.queue.ready();
 }
 
 // Take the services of the jobs completed so far into the plan, once a refresh period.

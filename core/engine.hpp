@@ -59,6 +59,9 @@ public:
     // An independent copy, with an estimator of its own.
     Engine fork() const;
 
+    // Become such a copy.
+    void become(const Engine& other);
+
     // Run until nothing is left to happen, or up to (not including) an instant (NONE: no limit). Where a whole-pass
     // policy leaves jobs waiting for ever, that is nothing left to happen.
     void run(Ms until_ms);

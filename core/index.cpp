@@ -38,6 +38,7 @@ void Layer::reset(std::int32_t nodes, std::int32_t gpus_per_node) {
     size_ = gpus_per_node;
     total_ = static_cast<std::int64_t>(nodes) * gpus_per_node;
     spare_.assign(static_cast<std::size_t>(nodes), gpus_per_node);
+    open_ = nodes;
     if (nodes == 1) return;  // no bitmaps
     map_words_ = (static_cast<std::size_t>(nodes) + 63) / 64;
     words_.assign((static_cast<std::size_t>(size_) + 1) * map_words_, 0);
@@ -45,6 +46,7 @@ void Layer::reset(std::int32_t nodes, std::int32_t gpus_per_node) {
 }
 
 bool Layer::find(std::int32_t gpus, Nodes& found) const {
+    if (open_ == 0) return false;
     if (gpus > size_) return find_wide(gpus, found);
     const std::int32_t node = best_fit(gpus);
     if (node == NOWHERE) return false;

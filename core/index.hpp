@@ -46,11 +46,12 @@ private:
     void add(std::int32_t node, std::int32_t gpus) {
         total_ += gpus;
         std::int32_t& spare = spare_[static_cast<std::size_t>(node)];
-        const std::int32_t before = spare;
-        spare += gpus;
+        const std::int32_t before = spare, now = before + gpus;
+        spare = now;
+        open_ += (now > 0 ? 1 : 0) - (before > 0 ? 1 : 0);
         if (map_words_ == 0) return;
         if (before >= 0) words_[word(before, node)] &= ~bit(node);
-        if (before + gpus >= 0) words_[word(before + gpus, node)] |= bit(node);
+        if (now >= 0) words_[word(now, node)] |= bit(node);
     }
     std::int32_t lowest(std::int32_t has) const;
     std::int32_t best_fit(std::int32_t gpus) const;
@@ -58,6 +59,7 @@ private:
 
     std::int32_t size_ = 0;        // GPUs a node
     std::int64_t total_ = 0;       // free GPUs of all nodes
+    std::int32_t open_ = 0;        // nodes with any
     std::size_t map_words_ = 0;    // of a bitmap of nodes, 0 if there are none
     std::vector<std::int32_t> spare_;
     std::vector<Word> words_;  // bitmap after bitmap

@@ -19,8 +19,17 @@ bool comes_last(const Order& one, const Order& two) { return two < one; }
 }  // namespace
 
 void LineUp::clear() {
-    rates_.clear();
+    for (Rate& rate : rates_) {
+        rate.sorted.clear();
+        rate.fresh.clear();
+    }
     unpaid_.clear();
+    is_ready_ = false;
+}
+
+void LineUp::ready(const std::vector<Job>& jobs) {
+    is_ready_ = true;
+    for (Rate& rate : rates_) merge(jobs, rate);
 }
 
 void LineUp::enter(const std::vector<Job>& jobs, const Job& job, const RunningKey& key, Ms now_ms) {
@@ -45,6 +54,10 @@ void LineUp::add(const std::vector<Job>& jobs, const RunningKey& key, JobId id, 
     Rate& rate = rate_of(key);
     std::vector<Entry>& sorted = rate.sorted;
     const Entry entry{key.base + key.paid_ms * key.rate, id, turn};
+    if (!is_ready_) {
+        rate.fresh.push_back(entry);
+        return;
+    }
     if (sorted.empty() || sorted.back() < entry) {
         sorted.push_back(entry);
     } else if (const auto at = std::upper_bound(sorted.begin(), sorted.end(), entry); sorted.end() - at <= NEAR_THE_END) {

@@ -53,7 +53,9 @@ private:
 // job has taken another turn (`Job::turn`); it is dropped when met.
 class LineUp {
 public:
+    // Forget all jobs. Those entered next are only put in order by `ready`.
     void clear();
+    void ready(const std::vector<Job>& jobs);
 
     // Enter a running job; it has just taken a turn.
     void enter(const std::vector<Job>& jobs, const Job& job, const RunningKey& key, Ms now_ms);
@@ -95,6 +97,7 @@ private:
     static void collect_fresh(const std::vector<Job>& jobs, Rate& rate, const Order& place, Ms now_ms, Later& found);
     void collect_unpaid(const std::vector<Job>& jobs, const Order& place, Ms now_ms, Later& found);
 
+    bool is_ready_ = true;
     std::vector<Rate> rates_;
     std::vector<Unpaid> unpaid_;  // in any order
     std::vector<Entry> merged_;   // scratch

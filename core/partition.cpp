@@ -31,6 +31,7 @@ void Partition::rebuild(std::vector<Job>& jobs, std::int32_t level_count, const 
         index.add(top(job), levels, job.nodes, -1);
         enter(job);
     }
+    for (LineUp& line : lines_) line.ready(jobs);
 }
 
 void Partition::enter(const Job& job) {

@@ -7,6 +7,7 @@ namespace trimtab {
 void PendingQueue::reset(std::int32_t levels, std::int32_t widths) {
     for (const std::int32_t job_class : busy_) heaps_[static_cast<std::size_t>(job_class)].clear();
     busy_.clear();
+    is_ready_ = false;
     widths_ = widths;
     const auto classes = static_cast<std::size_t>(levels) * static_cast<std::size_t>(widths) * 2;
     if (heaps_.size() < classes) heaps_.resize(classes);
@@ -16,7 +17,15 @@ void PendingQueue::push(const Job& job, const Order& order, std::int32_t job_cla
     std::vector<Entry>& heap = heaps_[static_cast<std::size_t>(job_class)];
     if (heap.empty()) busy_.push_back(job_class);
     heap.push_back({order, job.stamp});
-    std::push_heap(heap.begin(), heap.end());
+    if (is_ready_) std::push_heap(heap.begin(), heap.end());
+}
+
+void PendingQueue::ready() {
+    is_ready_ = true;
+    for (const std::int32_t job_class : busy_) {
+        std::vector<Entry>& heap = heaps_[static_cast<std::size_t>(job_class)];
+        std::make_heap(heap.begin(), heap.end());
+    }
 }
 
 void PendingQueue::heads(const std::vector<Job>& jobs, std::vector<Item>& found) {

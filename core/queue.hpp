@@ -19,7 +19,9 @@ public:
         std::int32_t job_class;
     };
 
+    // Forget all jobs. Those pushed next are only put in order by `ready`.
     void reset(std::int32_t levels, std::int32_t widths);
+    void ready();
 
     // Number of a class; `width` is the place of the gang's width among the distinct ones.
     std::int32_t class_of(std::int32_t level, std::int32_t width, bool alone) const {
@@ -44,6 +46,7 @@ private:
     bool head(const std::vector<Job>& jobs, std::int32_t job_class, Item& found);
 
     std::int32_t widths_ = 1;
+    bool is_ready_ = true;
     std::vector<std::vector<Entry>> heaps_;
     std::vector<std::int32_t> busy_;  // classes whose heap holds entries
 };

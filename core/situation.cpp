@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -20,10 +21,11 @@ std::vector<Stays> Situation::stays(const std::vector<Plan>& plans, std::int32_t
     std::vector<std::exception_ptr> failures(plans.size());
     std::atomic<std::size_t> next{0};
     const auto work = [&] {
+        std::optional<Engine> engine;  // kept from candidate to candidate for the memory it holds
         for (std::size_t place = next++; place < plans.size(); place = next++) {
             try {
-                Engine engine = start_.fork();
-                found[place] = one(engine, plans[place]);
+                engine ? engine->become(start_) : static_cast<void>(engine.emplace(start_.fork()));
+                found[place] = one(*engine, plans[place]);
             } catch (...) {
                 failures[place] = std::current_exception();
             }

@@ -542,6 +542,11 @@ class FastSituation:
         self._engine.preemptions_max = preemptions_max
         self._core = _core.Situation(self._engine._core, until_ms)
 
+    @property
+    def asks_python(self) -> bool:
+        """Whether the policy is one's own, which Python threads cannot try at once."""
+        return not _is_built_in(self._engine.policy)
+
     def stays(self, candidates: Sequence[Knobs], threads: int | None = None) -> list[Stays | None]:
         """Return how long each job stays under each setting, in order; None where jobs thrash.
 

@@ -45,7 +45,7 @@ class LocalTrials:
     Args:
         engine: auto, compiled or reference.
         threads: How many threads the core may use.
-        otherwise: Who tries what the core cannot run.
+        otherwise: Who tries what the core cannot run, or not several at once: policies of one's own.
     """
 
     def __init__(self, engine: str = "auto", threads: int = 1, otherwise: Trials | None = None) -> None:
@@ -56,10 +56,10 @@ class LocalTrials:
 
     def costs(self, situation: Situation, candidates: Sequence[Knobs], objective: Objective) -> list[float]:
         fast = self._prepare(situation)
+        if self._otherwise is not None and (fast is None or fast.asks_python):
+            return self._otherwise.costs(situation, candidates, objective)
         if fast is not None:
             return [objective.cost(stays) for stays in fast.stays(candidates, self._threads)]
-        if self._otherwise is not None:
-            return self._otherwise.costs(situation, candidates, objective)
         return [objective.cost(situation.stays(knobs)) for knobs in candidates]
 
     def _prepare(self, situation: Situation) -> FastSituation | None:
