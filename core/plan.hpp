@@ -1,17 +1,14 @@
 // What a policy's knobs amount to, as in `policies/policy.py`: how jobs are ordered and when they move.
 #pragma once
 
-#include <algorithm>
-#include <compare>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "gittins.hpp"
 #include "job.hpp"
+#include "order.hpp"
 #include "policy.hpp"
 #include "units.hpp"
 
@@ -58,7 +55,7 @@ struct Plan {
     std::shared_ptr<const GittinsIndex> gittins;  // made by the engine from its completed jobs
     std::shared_ptr<const Planner> planner;       // of a policy of one's own: the plan is what it makes
     std::shared_ptr<const Hooks> hooks;           // the same, and which of them are asked
-    bool hooks_level = false, hooks_change = false, hooks_starve = false, hooks_consolidate = false;
+    bool hooks_level = false, hooks_change = false, hooks_consolidate = false;
 
     std::int32_t levels() const { return static_cast<std::int32_t>(grades.size()) + 1; }
     bool is_gittins() const { return rank == Rank::gittins; }
@@ -76,50 +73,6 @@ struct Plan {
     }
 };
 
-// A key of several numbers, each as whole part and fraction; kept by the hooks it came from.
-struct LongKey {
-    std::vector<std::int64_t> parts;
-};
-
-// In place of an order's second number, which is never negative: a key of which the first does not tell all.
-inline std::int64_t long_key(const LongKey* key) {
-    return std::numeric_limits<std::int64_t>::min() | static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(key));
-}
-std::strong_ordering compare_long(std::int64_t one_key, std::int64_t two_key);
-
-// A job's place in the walk: level, key inside it, id. Keys are whole numbers, or have their fraction or seniority as
-// second number; longer ones are told apart behind it.
-struct Order {
-    std::int64_t key;
-    std::int64_t second;
-    std::int32_t level;
-    JobId id;
-
-    friend bool operator<(const Order& one, const Order& two) {
-        if (one.level != two.level) return one.level < two.level;
-        if (one.key != two.key) return one.key < two.key;
-        if (one.second != two.second) {
-            if ((one.second & two.second) >= 0) return one.second < two.second;
-            if (const auto found = compare_long(one.second, two.second); found != 0) return found < 0;
-        }
-        return one.id < two.id;
-    }
-};
-
-// What a running job's key is made of, so that it is known at any instant without looking at the job.
-struct RunningKey {
-    std::int64_t base = 0;           // its key when restart cost is paid
-    std::int64_t rate = 0;           // by how much it falls a millisecond from then on ..
-    std::int64_t least = INT64_MIN;  // .. and where it stops
-    Ms paid_ms = 0;                  // when restart cost is paid
-    std::int64_t overhead_rate = 0;  // by how much unpaid restart cost raises it, a millisecond
-
-    std::int64_t at(Ms now_ms) const {
-        const Ms unpaid_ms = std::max<Ms>(0, paid_ms - now_ms), paid_for_ms = std::max<Ms>(0, now_ms - paid_ms);
-        return std::max(least, base - paid_for_ms * rate + unpaid_ms * overhead_rate);
-    }
-};
-
 // The key of a job that runs; it holds until the job moves. Not for the Gittins index, which jumps.
 RunningKey running_key(const Job& job, const Plan& plan);
 
@@ -132,6 +85,9 @@ inline Order order_of(const Job& job, const Grades& grades, Ms now_ms, const Pla
     if (plan.rank == Rank::arrival) return {job.id, 0, job.level, job.id};
     return computed_order(job, grades, now_ms, plan);
 }
+
+// How many grades a service has reached.
+std::int32_t grades_passed(const Grades& grades, GpuMs attained);
 
 // The level of a job: by what it has attained (reaching a grade exactly demotes), or what its policy says.
 std::int32_t level_of(const Job& job, const Grades& grades, const Plan& plan);
