@@ -276,6 +276,7 @@ void translate(const std::exception_ptr& thrown, void*) {
 NB_MODULE(_core, module) {
     using namespace trimtab;
     nb::register_exception_translator(translate);
+    module.attr("built") = TRIMTAB_BUILT;
 
     nb::class_<Workload>(module, "Workload")
         .def_prop_ro("widths", [](const Workload& workload) {

@@ -63,7 +63,11 @@ void Engine::become(const Engine& other) {
 
 void Engine::run(Ms until_ms) {
     for (Ms now_ms = next_ms(); now_ms != NONE && (until_ms == NONE || now_ms < until_ms); now_ms = next_ms()) {
+        [[maybe_unused]] const std::int64_t events_before = events_;
         instant(now_ms);
+#if TRIMTAB_CHECK_EVERY > 0
+        if (events_ / TRIMTAB_CHECK_EVERY != events_before / TRIMTAB_CHECK_EVERY) check_indexes();
+#endif
         if (idles()) return;
     }
     if (until_ms != NONE) {

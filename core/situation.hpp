@@ -24,7 +24,8 @@ public:
     Situation(Engine start, Ms until_ms);
 
     // The stays under each plan from now on, in order; the same on any number of threads.
-    std::vector<Stays> stays(const std::vector<Plan>& plans, std::int32_t threads) const;
+    // Never inlined: benchmarks/instructions.py counts inside it.
+    [[gnu::noinline]] std::vector<Stays> stays(const std::vector<Plan>& plans, std::int32_t threads) const;
 
     const Engine& start() const { return start_; }
 

@@ -102,8 +102,8 @@ class Ledger:
             assert gpus > 0
             assert self.used[node] <= (home.gpus if counted else home.gpus_per_node), "node over capacity"
         assert len({node for node, _ in event.nodes}) == len(event.nodes)
-        fewest = -(-account.width // home.gpus_per_node)
-        spread = not counted and len(event.nodes) > fewest
+        taken_in_part = sum(gpus < home.gpus_per_node for _, gpus in event.nodes)
+        spread = not counted and taken_in_part > 1
         assert self.case.placement == "relaxed" or not spread
         account.speed_ppm = self.case.workload.facts[job_id].spread_ppm if spread else FULL
         resumes = bool(account.starts_ms)

@@ -15,6 +15,8 @@ Shorts = NDArray[np.int32]
 JobTuple = tuple[Any, ...]
 ClosedTuple = tuple[int, int | None, int | None, int, int, bool]
 
+built: str  # compiler, its version and the options
+
 class Rank:
     place: ClassVar[Rank]
     arrival: ClassVar[Rank]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
@@ -16,9 +17,12 @@ from trimtab.timeline import Event
 
 
 def examples(number: int) -> settings:
-    """Return settings that draw the same examples each time and keep no database."""
+    """Return settings that draw the same examples each time and keep no database.
+
+    TRIMTAB_EXAMPLES multiplies their number, for a longer look.
+    """
     return settings(
-        max_examples=number,
+        max_examples=number * int(os.environ.get("TRIMTAB_EXAMPLES", "1")),
         deadline=None,
         derandomize=True,
         database=None,

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
+import re
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from trimtab import __version__
 from trimtab.cli import options as o
 from trimtab.cli import show
 from trimtab.knobs import write
 from trimtab.policies.catalog import POLICIES
-from trimtab.simulate.fast import compiled_available
+from trimtab.simulate.fast import compiled_available, core_built, core_refusal, usable_cores
+
+# A line of the installed metadata: `pooch>=1.8; extra == "traces"`.
+_REQUIREMENT = re.compile(r"""(?P<name>[\w.-]+)[^;]*(;.*\bextra == ['"](?P<extra>[\w-]+)['"])?""")
+_NOT_FOR_USERS = ("test", "all")
 
 
 def policies(format: o.OutputFormat = "text", seed: o.NoSeed = 0, quiet: o.Quiet = False) -> None:
@@ -77,18 +83,22 @@ def knobs(
 
 
 def doctor(format: o.OutputFormat = "text", seed: o.NoSeed = 0, quiet: o.Quiet = False) -> None:
-    """Say what this installation is and has.
+    """Say what this installation is and has: which engine runs and why, what is installed, where data is.
 
     Example: trimtab doctor
     """
     shared = Path(os.environ.get("TRIMTAB_SHARED", "../shared"))
+    needed, extras = _requirements()
     found = {
         "trimtab": __version__,
         "python": sys.version.split()[0],
         "platform": platform.platform(),
-        "cores": os.cpu_count() or 1,
+        "threads": usable_cores(),
         "engine": "compiled" if compiled_available() else "reference",
-        "parts": {name: importlib.util.find_spec(name) is not None for name in ("pooch", "lightgbm")},
+        "why": core_refusal() or "the compiled core is built",
+        "core": core_built(),
+        "packages": needed,
+        "extras": extras,
         "data": {"TRIMTAB_SHARED": str(shared), "present": shared.is_dir()},
     }
     if format == "json":
@@ -98,10 +108,36 @@ def doctor(format: o.OutputFormat = "text", seed: o.NoSeed = 0, quiet: o.Quiet =
     table.add_column()
     table.add_column(overflow="fold")
     for key, value in found.items():
-        text = (
-            ", ".join(f"{name}: {item}" for name, item in value.items())
-            if isinstance(value, dict)
-            else str(value)
-        )
-        table.add_row(key, text)
+        table.add_row(key, Text(_listed(value)))
     show.out.print(table)
+
+
+def _requirements() -> tuple[dict[str, str | None], dict[str, dict[str, str | None]]]:
+    """Return versions of what Trimtab needs, and by extra of what it can use; None where not there."""
+    needed: dict[str, str | None] = {}
+    extras: dict[str, dict[str, str | None]] = {}
+    try:
+        lines = metadata.requires("trimtab") or []
+    except metadata.PackageNotFoundError:  # run from its source, not installed
+        lines = []
+    for line in lines:
+        words = _REQUIREMENT.match(line)
+        assert words is not None, line
+        if not words["extra"]:
+            needed[words["name"]] = _version(words["name"])
+        elif words["name"] != "trimtab" and words["extra"] not in _NOT_FOR_USERS:
+            extras.setdefault(words["extra"], {})[words["name"]] = _version(words["name"])
+    return needed, extras
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _listed(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_listed(item)}" for name, item in value.items())
+    return "not there" if value is None else str(value)

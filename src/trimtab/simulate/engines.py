@@ -9,7 +9,7 @@ from trimtab.errors import ConfigError, UnknownName
 from trimtab.knobs import Knobs
 from trimtab.policies.policy import Policy
 from trimtab.simulate.engine import Engine
-from trimtab.simulate.fast import FastEngine, compiled_available, core_unwanted, twin_refusal
+from trimtab.simulate.fast import FastEngine, core_refusal, core_unwanted, twin_refusal
 from trimtab.simulate.state import Environment
 from trimtab.simulate.workload import Workload
 
@@ -51,13 +51,7 @@ def runs_compiled(kind: str, workload: Workload, environment: Environment) -> bo
         raise UnknownName("engine", kind, ENGINES)
     if kind == "reference":
         return False
-    refusal: str | None
-    if compiled_available():
-        refusal = twin_refusal(workload, environment)
-    elif core_unwanted():
-        refusal = "TRIMTAB_NO_CORE is set"
-    else:
-        refusal = "this installation has no compiled core"
+    refusal = core_refusal() or twin_refusal(workload, environment)
     if refusal is None:
         return True
     if kind == "compiled":

@@ -88,6 +88,18 @@ def compiled_available() -> bool:
     return _BUILT and not core_unwanted()
 
 
+def core_refusal() -> str | None:
+    """Return why the compiled core is not used in this installation, None if it is."""
+    if compiled_available():
+        return None
+    return "TRIMTAB_NO_CORE is set" if core_unwanted() else "this installation has no compiled core"
+
+
+def core_built() -> str | None:
+    """Return compiler, version and options of the compiled core, None if there is none."""
+    return _core.built if _BUILT else None
+
+
 def _is_built_in(policy: Policy) -> bool:
     return type(policy) in _RANKS or type(policy) is Tiresias
 
@@ -556,7 +568,7 @@ class FastSituation:
         plans = [engine._settings.plan(knobs) for knobs in candidates]
         found: list[Stays | None] = []
         with engine._answerable():
-            tried = self._core.stays(plans, threads or _cores())
+            tried = self._core.stays(plans, threads or usable_cores())
         for ages, idles, thrashes, stuck, first in tried:
             if stuck:
                 raise _stuck(engine.policy, engine.workload, stuck, first)
@@ -564,5 +576,6 @@ class FastSituation:
         return found
 
 
-def _cores() -> int:
+def usable_cores() -> int:
+    """Return how many cores this process may use; a batch takes as many threads unless told."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
