@@ -56,6 +56,31 @@ def test_an_interrupted_evaluation_leaves_nothing(executor: str, after: str, tmp
     _interrupt(tmp_path, words, f"selftune: {after}")
 
 
+def test_a_terminated_evaluation_takes_its_workers_along(tmp_path: Path) -> None:
+    words = f"{SEARCH} --report page.html --engine reference --executor processes --workers 2"
+    process = subprocess.Popen(
+        command(*words.split()), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    while process.stderr.readline() != "selftune: 60 %\n":
+        assert process.poll() is None
+    workers = _workers(process)
+    assert workers
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    deadline_s = time.monotonic() + 20
+    while any(Path(f"/proc/{one}/exe").exists() for one in workers) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{one}/exe").exists() for one in workers)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _workers(process: subprocess.Popen[str]) -> list[int]:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(one) for one in children if b"popen_loky" in Path(f"/proc/{one}/cmdline").read_bytes()]
+
+
 def test_a_killed_worker_ends_in_one_line(tmp_path: Path) -> None:
     words = f"{SEARCH} --report page.html --engine reference --executor processes --workers 2"
     process = subprocess.Popen(
@@ -64,8 +89,7 @@ def test_a_killed_worker_ends_in_one_line(tmp_path: Path) -> None:
     assert process.stderr is not None
     while process.stderr.readline() != "selftune: 60 %\n":
         assert process.poll() is None
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    workers = [int(one) for one in children if b"popen_loky" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    workers = _workers(process)
     assert workers
     os.kill(workers[0], signal.SIGKILL)
     _, err = process.communicate(timeout=60)

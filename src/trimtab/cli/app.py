@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 import traceback
+from types import FrameType
 
 import typer
 
@@ -58,6 +60,7 @@ def main() -> None:
     # Worker threads that an interruption tears down have nothing to say; others do, at the end.
     held: list[threading.ExceptHookArgs] = []
     threading.excepthook = held.append
+    signal.signal(signal.SIGTERM, _stop)
     try:
         _run()
     except SystemExit as ending:
@@ -65,6 +68,11 @@ def main() -> None:
             for one in held:
                 threading.__excepthook__(one)
         raise
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Take `kill` as Ctrl-C is taken: workers and files go with the command."""
+    raise KeyboardInterrupt
 
 
 def _run() -> None:
