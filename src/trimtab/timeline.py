@@ -7,14 +7,14 @@ import hashlib
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from trimtab.job import Nodes
 
 COLUMNS = ("time_s", "event", "job_id", "gpus", "nodes", "detail")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One thing that happened. `job` is the dense id, None for an event of the whole cluster."""
 
     time_ms: int
