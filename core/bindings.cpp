@@ -32,14 +32,20 @@ std::vector<T> copied(const Column<T>& column) {
     return {column.data(), column.data() + column.shape(0)};
 }
 
+// A NumPy array that owns what was allocated for it.
+template <typename T>
+auto owning(T* data, std::size_t count) {
+    nb::capsule owner(data, [](void* held) noexcept { delete[] static_cast<T*>(held); });
+    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {count}, owner);
+}
+
 // A NumPy array with a copy of what a vector holds from a place on.
 template <typename T>
 auto array(const std::vector<T>& values, std::size_t from = 0) {
     const std::size_t count = values.size() - std::min(from, values.size());
     T* const data = new T[count];
     std::copy(values.end() - static_cast<std::ptrdiff_t>(count), values.end(), data);
-    nb::capsule owner(data, [](void* held) noexcept { delete[] static_cast<T*>(held); });
-    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {count}, owner);
+    return owning(data, count);
 }
 
 nb::object optional(std::int64_t value) { return value == NONE ? nb::none() : nb::cast(value); }
@@ -186,15 +192,24 @@ nb::tuple log_since(const Engine& engine, std::size_t event, std::size_t share) 
                           array(log.detail, event), array(log.node, share), array(log.gpus, share));
 }
 
-// (id, first start, finish, held, preemptions, rejected) of the jobs that closed since; None where not.
-nb::list closed_since(const Engine& engine, std::size_t from) {
-    nb::list found;
-    for (std::size_t place = from; place < engine.closed().size(); ++place) {
-        const Job& job = engine.job(engine.closed()[place]);
-        found.append(nb::make_tuple(job.id, optional(job.first_start_ms), optional(job.finish_ms()), job.held_ms,
-                                    job.preemptions, job.state == State::rejected));
-    }
-    return found;
+// A NumPy array by job id: a value of the jobs that have finished or were rejected, `otherwise` for the others.
+template <typename T, typename Value>
+auto column(const Engine& engine, T otherwise, const Value& value) {
+    const auto count = static_cast<std::size_t>(engine.workload().size());
+    T* const data = new T[count];
+    std::fill_n(data, count, otherwise);
+    for (const JobId id : engine.closed()) data[id] = value(engine.job(id));
+    return owning(data, count);
+}
+
+// The columns of `Outcomes` in `simulate/state.py`; NONE for what did not happen.
+nb::tuple outcomes(const Engine& engine) {
+    return nb::make_tuple(
+        column<Ms>(engine, NONE, [](const Job& job) { return job.first_start_ms; }),
+        column<Ms>(engine, NONE, [](const Job& job) { return job.finish_ms(); }),
+        column<Ms>(engine, 0, [](const Job& job) { return job.held_ms; }),
+        column<std::int64_t>(engine, 0, [](const Job& job) { return job.preemptions; }),
+        column<bool>(engine, false, [](const Job& job) { return job.state == State::rejected; }));
 }
 
 std::shared_ptr<Workload> make_workload(const Column<Ms>& submit_ms, const Column<Ms>& duration_ms,
@@ -372,7 +387,7 @@ NB_MODULE(_core, module) {
             return to_tuple(engine.job(id), engine.grades_of(engine.job(id)));
         }, "job_id"_a)
         .def("log_since", &log_since, "event"_a, "share"_a)
-        .def("closed_since", &closed_since, "place"_a)
+        .def("outcomes", &outcomes)
         .def("check_indexes", &Engine::check_indexes);
     module.def("engine", &make_engine, "workload"_a, "vcs"_a, "policy"_a, "plan"_a, "placement"_a, "restart_ms"_a,
                "cold_start_ms"_a, "has_estimates"_a, "estimator"_a.none(), "completed_gpu_ms"_a, "decider"_a.none(),

@@ -7,14 +7,15 @@ import hashlib
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
 
 from trimtab.job import Nodes
 
 COLUMNS = ("time_s", "event", "job_id", "gpus", "nodes", "detail")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One thing that happened. `job` is the dense id, None for an event of the whole cluster."""
 
     time_ms: int
@@ -39,10 +40,10 @@ class Timeline:
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the csv rows: seconds with three digits, nodes as `node:gpus+node:gpus`."""
-        for event in self.events:
-            job, gpus = ("", "") if event.job is None else (self.labels[event.job], str(self.gpus[event.job]))
-            nodes = "+".join(f"{node}:{count}" for node, count in event.nodes)
-            yield seconds(event.time_ms), event.kind, job, gpus, nodes, event.detail
+        shown = cache(_shown)  # few are distinct
+        for time_ms, kind, job, nodes, detail in self.events:
+            label, gpus = ("", "") if job is None else (self.labels[job], str(self.gpus[job]))
+            yield seconds(time_ms), kind, label, gpus, shown(nodes), detail
 
     def csv(self) -> str:
         """Return the timeline as `--timeline-out` writes it."""
@@ -63,6 +64,10 @@ class Timeline:
             f"{event.detail if event.job is None else ''}\n"
             for event in self.events
         )
+
+
+def _shown(nodes: Nodes) -> str:
+    return "+".join(f"{node}:{count}" for node, count in nodes)
 
 
 def seconds(time_ms: int) -> str:

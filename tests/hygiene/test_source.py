@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +74,13 @@ def test_imports_point_upstream(path: Path) -> None:
 def test_stages_are_the_folders() -> None:
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders == set(STAGES), PICTURE
+
+
+def test_what_takes_long_to_import_waits_until_it_is_needed() -> None:
+    slow = {"scipy", "lightgbm", "joblib", "dask", "ray", "pooch"}
+    program = "import sys, trimtab.cli.app; print(*{name.split('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert not slow & set(loaded.stdout.split()), "import it in the function that needs it, and say why"
 
 
 def _called(node: ast.expr) -> str:

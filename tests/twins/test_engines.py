@@ -16,6 +16,7 @@ from trimtab.simulate import fast
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.engines import Simulation, engine_name, make_engine
 from trimtab.simulate.fast import FastEngine
+from trimtab.simulate.metrics import jobs_table
 from trimtab.simulate.workload import Workload
 from twins.pairs import check_equal, compiled, ending, events, examples, moments, state
 
@@ -63,6 +64,32 @@ def test_a_snapshot_goes_on_in_either_engine(case, data):
                 second.update(snapshot.now_ms, knobs)
             found.append((ending(second), events(second), second.records, second.held_gpu_ms, second.events))
     assert all(one == found[0] for one in found)
+
+
+@examples(100)
+@given(some.cases(updates_max=1), st.data())
+def test_the_table_of_a_run_says_what_its_records_say(case, data):
+    """Also of one stopped in mid-run: what is still to happen is null, and both engines' tables are one."""
+    reference, core = case.engine(), compiled(case)
+    until_ms = data.draw(st.one_of(st.none(), moments(case)))
+    assert ending(reference, until_ms) == ending(core, until_ms)
+    table = jobs_table(case.workload, core.outcomes)
+    assert table.equals(jobs_table(case.workload, reference.outcomes))
+    assert table.schema == jobs_table(case.workload, reference.outcomes).schema
+    for job, row in enumerate(table.iter_rows(named=True)):
+        record, submit_ms = reference.records[job], case.workload.facts[job].submit_ms
+        jct_ms = None if record.finish_ms is None else record.finish_ms - submit_ms
+        assert row["start_s"] == seconds(record.first_start_ms)
+        assert row["finish_s"] == seconds(record.finish_ms)
+        assert row["jct_s"] == seconds(jct_ms)
+        assert row["wait_s"] == seconds(None if jct_ms is None else jct_ms - case.workload.duration_ms[job])
+        assert row["queue_s"] == seconds(None if jct_ms is None else jct_ms - record.held_ms)
+        assert row["held_s"] == seconds(None if jct_ms is None else record.held_ms)
+        assert (row["preemptions"], row["rejected"]) == (record.preemptions, record.rejected)
+
+
+def seconds(time_ms: int | None) -> float | None:
+    return None if time_ms is None else time_ms / 1000
 
 
 @examples(100)

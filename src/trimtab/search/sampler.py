@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.stats import qmc
 
 from trimtab.errors import InvariantError, UnknownName
 from trimtab.knobs import Knobs
@@ -188,6 +187,8 @@ def _at(axes: Sequence[Axis], unit: Vector) -> Point:
 
 
 def _sobol(space: SearchSpace, seeds: Seeds, purpose: str) -> Iterator[Point]:
+    from scipy.stats import qmc  # here because importing it takes longer than many a simulation
+
     count = len(space.axes)
     sequence = qmc.Sobol(max(1, count), scramble=True, seed=seeds.stream("sampler", purpose))
     while True:

@@ -19,7 +19,7 @@ from trimtab.policies.policy import Plan, Policy, QueuePolicy, is_key
 from trimtab.simulate.decisions import answerable, check_decisions, check_review
 from trimtab.simulate.partition import Partition
 from trimtab.simulate.queue import JobClass
-from trimtab.simulate.state import Environment, Record, Snapshot, Update
+from trimtab.simulate.state import Environment, Outcomes, Record, Snapshot, Update
 from trimtab.simulate.walk import Walk
 from trimtab.simulate.workload import Workload
 from trimtab.timeline import Timeline
@@ -155,6 +155,11 @@ class Engine:
     def active(self, job_id: int) -> JobView | None:
         """Return a job that is pending or running now, None otherwise; read it only."""
         return self._jobs.get(job_id)
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """What became of the jobs so far, as columns."""
+        return Outcomes.of(self.records)
 
     def _answerable(self) -> AbstractContextManager[None]:
         return answerable(self.policy, lambda: self.now_ms)

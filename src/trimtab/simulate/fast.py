@@ -7,11 +7,12 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import weakref
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from trimtab.cluster import Cluster
 from trimtab.errors import ConfigError
-from trimtab.job import FULL_SPEED_PPM, JobFacts, JobState, JobView
+from trimtab.job import FULL_SPEED_PPM, JobFacts, JobState, JobView, Nodes
 from trimtab.knobs import Knobs
 from trimtab.objective import Stays
 from trimtab.policies.fifo import Fifo
@@ -30,7 +31,7 @@ from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
 from trimtab.policies.tiresias import Tiresias
 from trimtab.simulate.decisions import answerable
 from trimtab.simulate.own_policies import Asked, add_hooks
-from trimtab.simulate.state import Environment, Record, Snapshot
+from trimtab.simulate.state import Environment, Outcomes, Record, Snapshot
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
 from trimtab.timeline import Event, Timeline
 
@@ -334,8 +335,7 @@ class FastEngine:
         self.environment = environment
         self._settings = _Settings(policy, workload.facts)
         self._estimator = estimator
-        self._records = [Record() for _ in range(len(workload))]
-        self._closed = self._events = self._shares = 0
+        self._events = self._shares = 0  # of the core's log, read so far
         facts = workload.facts
         self._timeline = Timeline([f.label for f in facts], [f.gpus for f in facts]) if timeline else None
         columns = Columns.of(workload)
@@ -454,38 +454,41 @@ class FastEngine:
         return self._settings.known[self._core.knobs]
 
     @property
+    def outcomes(self) -> Outcomes:
+        """What became of the jobs so far, as columns."""
+        return Outcomes(*self._core.outcomes())
+
+    @property
     def records(self) -> list[Record]:
-        """What became of each job so far."""
-        for job_id, first_start_ms, finish_ms, held_ms, preemptions, rejected in self._core.closed_since(
-            self._closed
-        ):
-            self._records[job_id] = Record(first_start_ms, finish_ms, held_ms, preemptions, rejected)
-            self._closed += 1
-        return self._records
+        """What became of each job so far, made anew each time: for many jobs, `outcomes` is faster."""
+        return self.outcomes.records()
 
     @property
     def timeline(self) -> Timeline | None:
         """The events so far, None if they are not kept."""
         if self._timeline is not None:
-            self._read_log(self._timeline.events)
+            with _collector_paused():
+                self._read_log(self._timeline.events)
         return self._timeline
 
     def _read_log(self, events: list[Event]) -> None:
+        """Append what the core has logged since, column by column: an event at a time takes twice as long."""
         times, kinds, jobs, details, nodes, gpus = self._core.log_since(self._events, self._shares)
-        shares = list(zip(nodes.tolist(), gpus.tolist(), strict=True))
-        used = 0
-        columns = (times.tolist(), kinds.tolist(), jobs.tolist(), details.tolist())
-        for time_ms, kind, job_id, detail in zip(*columns, strict=True):
-            if kind in (_START, _PREEMPT):
-                events.append(Event(time_ms, _KINDS[kind], job_id, tuple(shares[used : used + detail])))
-                used += detail
-            elif kind == _KNOBS:
-                events.append(Event(time_ms, _KINDS[kind], detail=self._settings.known[detail].text()))
-            else:
-                text = self._rejection(job_id) if kind == _REJECT else ""
-                events.append(Event(time_ms, _KINDS[kind], job_id, (), text))
-        self._events += len(times)
-        self._shares += used
+        ids: list[int | None] = jobs.tolist()
+        texts = [""] * len(ids)
+        for place in np.flatnonzero(kinds == _REJECT).tolist():
+            texts[place] = self._rejection(jobs[place])
+        for place in np.flatnonzero(kinds == _KNOBS).tolist():
+            ids[place], texts[place] = None, self._settings.known[details[place]].text()
+        names = [_KINDS[kind] for kind in kinds.tolist()]
+        shares = tuple(zip(nodes.tolist(), gpus.tolist(), strict=True))
+        places = np.flatnonzero((kinds == _START) | (kinds == _PREEMPT))
+        held: list[Nodes] = [()] * len(ids)
+        for place, some in zip(places.tolist(), _runs(shares, details[places]), strict=True):
+            held[place] = some
+        events.extend(map(Event._make, zip(times.tolist(), names, ids, held, texts, strict=True)))
+        self._events += len(ids)
+        self._shares += len(shares)
 
     def _rejection(self, job_id: int) -> str:
         home = self.cluster.home(self.workload.facts[job_id].vc)
@@ -502,6 +505,28 @@ class FastEngine:
             else:
                 setattr(job, name, value)
         return job
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Make many objects without a cycle: going over them again and again takes longer than making them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _runs(shares: Nodes, lengths: NDArray[np.int32]) -> Iterator[Nodes]:
+    """Yield shares in runs of these lengths; equal runs are one object: there are few."""
+    known: dict[Nodes, Nodes] = {}
+    end = 0
+    for length in lengths.tolist():
+        first, end = end, end + length
+        run = shares[first:end]
+        yield known.setdefault(run, run)
 
 
 def _job_tuple(job: JobView) -> tuple[Any, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trimtab.cluster import Cluster
-from trimtab.simulate.state import Record
+from trimtab.simulate.state import NONE_MS, Outcomes
 from trimtab.simulate.workload import Workload
 from trimtab.timeline import Timeline
 from trimtab.traces.trace import Trace
@@ -35,40 +34,38 @@ _OF_FINISHED = (
 )
 
 
-def jobs_table(workload: Workload, records: Sequence[Record], trace: Trace | None = None) -> pl.DataFrame:
+def jobs_table(workload: Workload, outcomes: Outcomes, trace: Trace | None = None) -> pl.DataFrame:
     """Return one row a job, in id order; times in seconds on the trace's output clock.
 
     `wait_s` is JCT less run time (restart cost and slowdown included); `queue_s` is the time without
     GPUs. Both are null for jobs that did not finish. `trace` adds the columns it has.
     """
-    finished = [record.finish_ms is not None for record in records]
-    submit = [facts.submit_ms for facts in workload.facts]
-    jct = [None if r.finish_ms is None else r.finish_ms - at for r, at in zip(records, submit, strict=True)]
+    finished = outcomes.finished
+    submit = np.array([facts.submit_ms for facts in workload.facts], dtype=np.int64)
+    duration = np.array(workload.duration_ms, dtype=np.int64)
+    jct = np.where(finished, outcomes.finish_ms, 0) - submit
     columns: dict[str, Any] = {
         "job_id": [facts.label for facts in workload.facts],
-        "submit_s": _seconds(submit),
-        "start_s": _seconds([record.first_start_ms for record in records]),
-        "finish_s": _seconds([record.finish_ms for record in records]),
+        "submit_s": submit / 1000,
+        "start_s": _seconds(outcomes.first_start_ms, outcomes.first_start_ms != NONE_MS),
+        "finish_s": _seconds(outcomes.finish_ms, finished),
         "gpus": [facts.gpus for facts in workload.facts],
-        "duration_s": _seconds(workload.duration_ms),
-        "wait_s": _seconds(_less(jct, workload.duration_ms)),
-        "queue_s": _seconds(_less(jct, [record.held_ms for record in records])),
-        "jct_s": _seconds(jct),
-        "held_s": _seconds([r.held_ms if done else None for r, done in zip(records, finished, strict=True)]),
-        "preemptions": [record.preemptions for record in records],
-        "rejected": [record.rejected for record in records],
+        "duration_s": duration / 1000,
+        "wait_s": _seconds(jct - duration, finished),
+        "queue_s": _seconds(jct - outcomes.held_ms, finished),
+        "jct_s": _seconds(jct, finished),
+        "held_s": _seconds(outcomes.held_ms, finished),
+        "preemptions": outcomes.preemptions,
+        "rejected": outcomes.rejected,
         "vc": pl.Series([facts.vc for facts in workload.facts], dtype=pl.String),
     }
     table = pl.DataFrame(columns)
     return table if trace is None else _with_trace(table, trace)
 
 
-def _seconds(times_ms: Sequence[int | None]) -> pl.Series:
-    return pl.Series(times_ms, dtype=pl.Int64).cast(pl.Float64) / 1000
-
-
-def _less(left: Sequence[int | None], right: Sequence[int]) -> list[int | None]:
-    return [None if a is None else a - b for a, b in zip(left, right, strict=True)]
+def _seconds(times_ms: NDArray[np.int64], known: NDArray[np.bool_]) -> pl.Series:
+    """Return seconds, null where a time is not known."""
+    return pl.Series(np.where(known, times_ms / 1000, np.nan), nan_to_null=True)
 
 
 def _with_trace(table: pl.DataFrame, trace: Trace) -> pl.DataFrame:

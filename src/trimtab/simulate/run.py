@@ -186,7 +186,7 @@ def _run(
     )
     engine.run()
     spent = cpu_s() - before
-    table = jobs_table(workload, engine.records, trace)
+    table = jobs_table(workload, engine.outcomes, trace)
     assert engine.timeline is not None
     return RunResult(
         engine=engine_name(engine),

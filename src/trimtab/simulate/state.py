@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from trimtab.cluster import Placement
 from trimtab.job import JobView
 from trimtab.knobs import Knobs
 from trimtab.simulate.workload import Estimator
+
+# In a column of times: it did not happen. No instant is ever this small; the compiled core says the same.
+NONE_MS = int(np.iinfo(np.int64).min)
 
 
 def flat_restart(restart_ms: int) -> Callable[[int], int]:
@@ -48,15 +54,70 @@ class Update(NamedTuple):
     knobs: Knobs
 
 
-@dataclass
+@dataclass(slots=True)
 class Record:
-    """What became of one job; times in ms, None for what did not happen."""
+    """What became of one job; times in ms, None for what did not happen.
+
+    Of a job that is still active, nothing is known yet: all is as it was before the job came.
+    """
 
     first_start_ms: int | None = None
     finish_ms: int | None = None
     held_ms: int = 0
     preemptions: int = 0
     rejected: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcomes:
+    """What became of all jobs: the columns of their `Record`s, by dense id; each of shape (jobs,).
+
+    Attributes:
+        first_start_ms, finish_ms: `NONE_MS` where it did not happen.
+        held_ms, preemptions: 0 for jobs that did not finish.
+        rejected: Whether no virtual cluster could ever hold the job.
+    """
+
+    first_start_ms: NDArray[np.int64]
+    finish_ms: NDArray[np.int64]
+    held_ms: NDArray[np.int64]
+    preemptions: NDArray[np.int64]
+    rejected: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Outcomes:
+        """Return the columns of records."""
+        return cls(
+            _times([record.first_start_ms for record in records]),
+            _times([record.finish_ms for record in records]),
+            np.array([record.held_ms for record in records], dtype=np.int64),
+            np.array([record.preemptions for record in records], dtype=np.int64),
+            np.array([record.rejected for record in records], dtype=np.bool_),
+        )
+
+    @property
+    def finished(self) -> NDArray[np.bool_]:
+        """Which jobs have finished."""
+        return np.not_equal(self.finish_ms, NONE_MS)
+
+    def records(self) -> list[Record]:
+        """Return the same, job by job."""
+        columns = (
+            _times_or_none(self.first_start_ms),
+            _times_or_none(self.finish_ms),
+            self.held_ms.tolist(),
+            self.preemptions.tolist(),
+            self.rejected.tolist(),
+        )
+        return [Record(*values) for values in zip(*columns, strict=True)]
+
+
+def _times(times_ms: Sequence[int | None]) -> NDArray[np.int64]:
+    return np.array([NONE_MS if time_ms is None else time_ms for time_ms in times_ms], dtype=np.int64)
+
+
+def _times_or_none(times_ms: NDArray[np.int64]) -> list[int | None]:
+    return [None if time_ms == NONE_MS else time_ms for time_ms in times_ms.tolist()]
 
 
 @dataclass(frozen=True)

@@ -244,7 +244,7 @@ def _run_line(stage: Stage, line: str, week: tuple[Knobs, str, float] | None) ->
     )
     rounds = _walk(stage, line, engine) if line in ("selftune", "oracle") else ()
     engine.run()
-    table = jobs_table(stage.workload, engine.records, stage.trace)
+    table = jobs_table(stage.workload, engine.outcomes, stage.trace)
     assert engine.timeline is not None
     searches = [one.search_s for one in rounds] or [0.0]
     seconds |= {

@@ -59,7 +59,8 @@ def last_hour_again(
     first = snapshot.arrived
     while first > 0 and truth.facts[first - 1].submit_ms >= snapshot.now_ms - interval_ms:
         first -= 1
-    recent = [job for job in range(first, snapshot.arrived) if not engine.records[job].rejected]
+    rejected = engine.outcomes.rejected[first : snapshot.arrived].tolist()
+    recent = [job for job, out in enumerate(rejected, first) if not out]
     return _situation(
         engine,
         snapshot,

@@ -24,7 +24,6 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from trimtab.errors import ConfigError, UnknownName
 from trimtab.traces.presets import ENDINGS, LIKENESS, PRESETS, Bursts, Crowd, GangClass, Preset
@@ -204,7 +203,7 @@ def _burst_sizes(bursts: Bursts, jobs: int, seeds: Seeds) -> IntArray:
     """Return sizes that add up to nearly `jobs`, never more; shape (bursts,)."""
 
     def size_at(share: FloatArray) -> FloatArray:
-        sizes = bursts.jobs_median * np.exp(bursts.jobs_sigma * ndtri(share))
+        sizes = bursts.jobs_median * np.exp(bursts.jobs_sigma * _normal(share))
         return np.asarray(np.clip(np.rint(sizes), 2, bursts.jobs_max), dtype=np.float64)
 
     mean = float(size_at((np.arange(1000) + 0.5) / 1000).mean())
@@ -325,7 +324,7 @@ def _quantile_s(gang: GangClass, share: FloatArray) -> FloatArray:
 def _states(duration_s: IntArray, seeds: Seeds) -> pl.Series:
     """Return final states: failed jobs tend to be short, cancelled ones long."""
     noise = seeds.stream("state").standard_normal(len(duration_s))
-    score = ENDINGS.pull * ndtri(_ranks(duration_s)) + math.sqrt(1 - ENDINGS.pull**2) * noise
+    score = ENDINGS.pull * _normal(_ranks(duration_s)) + math.sqrt(1 - ENDINGS.pull**2) * noise
     percent = 100 * _ranks(score)
     states = np.where(percent < ENDINGS.failed, "failed", "completed")
     return pl.Series(np.where(percent > 100 - ENDINGS.cancelled, "cancelled", states))
@@ -351,6 +350,13 @@ def _strata(count: int, stream: np.random.Generator) -> FloatArray:
     """
     drawn = (stream.permutation(count) + stream.random(count)) / count
     return np.asarray(np.minimum(drawn, np.nextafter(1.0, 0.0)), dtype=np.float64)  # may have rounded to 1
+
+
+def _normal(share: FloatArray) -> FloatArray:
+    """Return the standard normal quantiles of shares in (0, 1)."""
+    from scipy.special import ndtri  # here because only synthetic traces need it, and importing it takes long
+
+    return np.asarray(ndtri(share), dtype=np.float64)
 
 
 def _ranks(values: np.ndarray) -> FloatArray:
