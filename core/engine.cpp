@@ -15,10 +15,10 @@ constexpr GpuMs LONGEST_ESTIMATE_GPU_MS = std::int64_t{1} << 42;
 // A whole-pass policy may let jobs wait in an empty cluster through so many reviews, not for ever.
 constexpr std::int64_t MOST_IDLE_PASSES = 10'000;
 
-// Whether a gang is anywhere else than wholly taken nodes and one for the rest.
 // Whether a job has the place of a running one, not yet one at the end of a queue.
 bool runs_first(const Job& job) { return job.place < FIRST_RUNNING_PLACE / 2; }
 
+// Whether a gang is anywhere else than wholly taken nodes and one for the rest.
 bool is_spread(const Nodes& nodes, std::int32_t gpus, std::int32_t gpus_per_node) {
     const auto is_whole = [gpus_per_node](Share share) { return share.gpus == gpus_per_node; };
     return nodes.size() > ceil_div(gpus, gpus_per_node) ||
@@ -378,7 +378,8 @@ Ms Engine::starved_ms(const Job& job) const {
     if (plan_.starve == Starve::never || job.level == 0 || job.graded_ms == 0 || job.state != State::pending) {
         return NONE;
     }
-    return job.stopped_ms + starve_limit_ms(job, grades_of(job), plan_);
+    const Ms limit_ms = starve_limit_ms(job, grades_of(job), plan_);
+    return limit_ms == NONE ? limit_ms : job.stopped_ms + limit_ms;
 }
 
 // Enter the next thing that will happen to a running job, settled to now.
@@ -700,47 +701,6 @@ void Engine::check_end() const {
     if (held_by_finished_gpu_ms_ != held_gpu_ms_ + held_before_gpu_ms_) {
         throw InvariantError("GPU time held " + std::to_string(held_gpu_ms_) + " ms, by the jobs' own count " +
                              std::to_string(held_by_finished_gpu_ms_) + " ms");
-    }
-}
-
-// The keys and ids of all jobs of a line-up, whose runs have to be in order.
-static std::vector<std::pair<std::int64_t, JobId>> all_after(LineUp line, const std::vector<Job>& jobs,
-                                                             const Order& start, Ms now_ms) {
-    Later found;
-    line.after(jobs, start, now_ms, found);
-    std::vector<std::pair<std::int64_t, JobId>> all;
-    for (const Later::Run& run : found) {
-        if (!std::is_sorted(run.rbegin(), run.rend())) throw InvariantError("a run of later jobs is not in order");
-        for (const Order& order : run) all.emplace_back(order.key, order.id);
-    }
-    std::sort(all.begin(), all.end());
-    return all;
-}
-
-void Engine::check_lines(const Partition& part, const Partition& anew, const std::vector<Job>& copies) const {
-    if (!part.preemptive || plan_.jumps()) return;
-    for (std::int32_t level = 0; level < part.levels; ++level) {
-        const Order start{std::numeric_limits<std::int64_t>::min(), 0, level, -1};
-        if (all_after(part.line(level), jobs_, start, now_ms_) == all_after(anew.line(level), copies, start, now_ms_)) continue;
-        throw InvariantError("the order of the running jobs of level " + std::to_string(level) + " is not kept up");
-    }
-}
-
-void Engine::check_indexes() {
-    for (const Partition& part : parts_) {
-        Partition anew(part.vc, part.counted, part.widths);
-        anew.running = part.running;
-        std::vector<Job> copies = jobs_;
-        anew.rebuild(copies, part.levels, plan_);
-        check_lines(part, anew, copies);
-        for (std::int32_t level = 0; level < part.levels; ++level) {
-            for (std::int32_t node = 0; node < part.index.nodes(); ++node) {
-                if (part.index.spare(level, node) == anew.index.spare(level, node)) continue;
-                throw InvariantError("index of node " + std::to_string(node) + " at level " + std::to_string(level) +
-                                     " holds " + std::to_string(part.index.spare(level, node)) + " GPUs, not " +
-                                     std::to_string(anew.index.spare(level, node)));
-            }
-        }
     }
 }
 

@@ -96,8 +96,8 @@ public:
     std::int32_t active_count() const { return active_; }
     JobId first_active() const { return first_; }
 
-    // Compare every index with one built from nothing but who runs where; raises where they differ.
-    void check_indexes();
+    // Compare everything derived with what follows from who runs where and who waits; raises where they differ.
+    void check_indexes() const;
 
 private:
     Ms next_ms();
@@ -140,6 +140,8 @@ private:
     void release(Job& job);
 
     void check_end() const;
+    void check_nodes(const Partition& part, const Partition& anew) const;
+    void check_jobs() const;
     void check_lines(const Partition& part, const Partition& anew, const std::vector<Job>& copies) const;
     void note(EventKind kind, JobId id, std::int32_t detail = 0);
     void note_nodes(EventKind kind, const Job& job);

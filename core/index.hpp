@@ -27,6 +27,8 @@ public:
         for (const Share share : nodes) add(share.node, share.gpus * sign);
     }
 
+    friend bool operator==(const Layer& one, const Layer& two) = default;
+
     // A consolidated place for a gang, put into `found`; false if there is none.
     bool find(std::int32_t gpus, Nodes& found) const;
 

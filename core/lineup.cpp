@@ -53,7 +53,7 @@ LineUp::Rate& LineUp::rate_of(const RunningKey& key) {
 void LineUp::add(const std::vector<Job>& jobs, const RunningKey& key, JobId id, std::uint32_t turn) {
     Rate& rate = rate_of(key);
     std::vector<Entry>& sorted = rate.sorted;
-    const Entry entry{key.base + key.paid_ms * key.rate, id, turn};
+    const Entry entry{key.base + static_cast<Wide>(key.paid_ms) * key.rate, id, turn};
     if (!is_ready_) {
         rate.fresh.push_back(entry);
         return;
@@ -97,9 +97,11 @@ void LineUp::collect(const std::vector<Job>& jobs, Rate& rate, const Order& plac
     while (!sorted.empty() && !is_valid(jobs, sorted.back().id, sorted.back().turn)) sorted.pop_back();
     Later::Run& run = found.open();
     for (auto entry = sorted.rbegin(); entry != sorted.rend(); ++entry) {
-        const Order order{rate.key_at(*entry, now_ms), 0, place.level, entry->id};
-        if (order.key < place.key) break;
-        if (is_valid(jobs, entry->id, entry->turn) && place < order) run.push_back(order);
+        const Wide key = rate.key_at(*entry, now_ms);
+        if (key < place.key) break;
+        if (!is_valid(jobs, entry->id, entry->turn)) continue;
+        const Order order{static_cast<std::int64_t>(key), 0, place.level, entry->id};
+        if (place < order) run.push_back(order);
     }
     // Keys that have stopped are equal, and stand by their old order.
     if (!run.empty() && run.back().key == rate.least) {
@@ -113,7 +115,7 @@ void LineUp::collect_fresh(const std::vector<Job>& jobs, Rate& rate, const Order
     std::erase_if(rate.fresh, [&](const Entry& entry) { return !is_valid(jobs, entry.id, entry.turn); });
     Later::Run& run = found.open();
     for (const Entry& entry : rate.fresh) {
-        const Order order{rate.key_at(entry, now_ms), 0, place.level, entry.id};
+        const Order order{static_cast<std::int64_t>(rate.key_at(entry, now_ms)), 0, place.level, entry.id};
         if (place < order) run.push_back(order);
     }
     std::sort(run.begin(), run.end(), comes_last);

@@ -65,7 +65,7 @@ public:
 
 private:
     struct Entry {
-        std::int64_t line;  // key at time 0, were it to fall all the time
+        Wide line;  // key at time 0, were it to fall all the time: more than 64 bits for wide gangs late on the clock
         JobId id;
         std::uint32_t turn;
 
@@ -81,7 +81,9 @@ private:
         std::size_t most = 64;   // with more entries, those out of date are dropped
         std::vector<Entry> sorted, fresh;
 
-        std::int64_t key_at(const Entry& entry, Ms now_ms) const { return std::max(least, entry.line - now_ms * fall); }
+        Wide key_at(const Entry& entry, Ms now_ms) const {
+            return std::max<Wide>(least, entry.line - static_cast<Wide>(now_ms) * fall);
+        }
     };
 
     struct Unpaid {

@@ -16,6 +16,12 @@ struct LongKey {
     std::vector<std::int64_t> parts;
 };
 
+// An instant, which may lie before 0, or the largest number as an order's second number.
+inline std::int64_t second_of(std::int64_t instant_ms) {
+    constexpr std::int64_t LARGEST = std::numeric_limits<std::int64_t>::max();
+    return instant_ms == LARGEST ? LARGEST : instant_ms + NEVER_MS;
+}
+
 // In place of an order's second number, which is never negative: a key of which the first does not tell all.
 inline std::int64_t long_key(const LongKey* key) {
     return std::numeric_limits<std::int64_t>::min() | static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(key));

@@ -23,7 +23,7 @@ Order computed_order(const Job& job, const Grades& grades, Ms now_ms, const Plan
         case Rank::seniority: order.key = tiresias::seniority(job); break;
         case Rank::gittins:
             order.key = tiresias::gittins(job, grades, now_ms, plan);
-            order.second = tiresias::seniority(job);
+            order.second = second_of(tiresias::seniority(job));
             break;
         case Rank::hook: plan.hooks->key(job, grades, now_ms, order); break;
     }

@@ -28,6 +28,9 @@ public:
     virtual Ms starve_ms(const Job& job, const Grades& grades) const = 0;
     virtual bool consolidates(const Job& job, const Grades& grades) const = 0;
 
+    // A walk begins: keys of running jobs are not compared with those of an earlier one.
+    virtual void begin_walk() const = 0;
+
     // Whether jobs would have the same levels under these hooks.
     virtual bool has_level_of(const Hooks* other) const = 0;
 };

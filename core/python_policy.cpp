@@ -11,6 +11,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -126,9 +127,12 @@ public:
             parts.parts.push_back(fraction);
         }
         order.key = parts.parts.empty() ? INT64_MIN : parts.parts.front();
-        long_keys_.push_back(std::move(parts));
-        order.second = long_key(&long_keys_.back());
+        std::deque<LongKey>& kept = job.state == State::pending ? pending_keys_ : running_keys_;
+        kept.push_back(std::move(parts));
+        order.second = long_key(&kept.back());
     }
+
+    void begin_walk() const override { running_keys_.clear(); }
 
     std::int32_t level(const Job& job, const Grades& grades) const override {
         const nb::object level = ask(job, grades, level_);
@@ -154,11 +158,21 @@ public:
 
     Ms starve_ms(const Job& job, const Grades& grades) const override {
         const nb::object limit_ms = ask(job, grades, starve_);
-        return limit_ms.is_none() ? std::int64_t{NONE} : nb::cast<Ms>(limit_ms);
+        if (limit_ms.is_none()) return NONE;
+        int overflow = 0;
+        const long long number =
+            PyLong_Check(limit_ms.ptr()) ? PyLong_AsLongLongAndOverflow(limit_ms.ptr(), &overflow) : -1;
+        if (number < 0 && overflow <= 0) {
+            refuse(*lease_->facts, job, "starve_ms = " + text(limit_ms), "; it must be a whole number of at least 0");
+        }
+        return overflow > 0 || number > NEVER_MS / 2 ? NEVER_MS / 2 : static_cast<Ms>(number);
     }
 
     bool consolidates(const Job& job, const Grades& grades) const override {
-        return PyObject_IsTrue(ask(job, grades, consolidate_).ptr()) == 1;
+        const nb::object answer = ask(job, grades, consolidate_);
+        const int found = PyObject_IsTrue(answer.ptr());
+        if (found < 0) throw nb::python_error();
+        return found == 1;
     }
 
     bool has_level_of(const Hooks* other) const override {
@@ -188,7 +202,7 @@ private:
     mutable std::shared_ptr<Lease> lease_;
     mutable nb::object handle_;
     mutable JobHandle* view_ = nullptr;
-    mutable std::deque<LongKey> long_keys_;  // a deque: they stay where they are
+    mutable std::deque<LongKey> pending_keys_, running_keys_;  // deques: keys stay where they are
     nb::object key_, level_, change_, starve_, consolidate_;
 };
 

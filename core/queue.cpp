@@ -28,6 +28,15 @@ void PendingQueue::ready() {
     }
 }
 
+void PendingQueue::all(const std::vector<Job>& jobs, std::vector<JobId>& found) const {
+    for (const std::int32_t job_class : busy_) {
+        for (const Entry& entry : heaps_[static_cast<std::size_t>(job_class)]) {
+            const Job& job = jobs[static_cast<std::size_t>(entry.order.id)];
+            if (job.active() && job.stamp == entry.stamp) found.push_back(job.id);
+        }
+    }
+}
+
 void PendingQueue::heads(const std::vector<Job>& jobs, std::vector<Item>& found) {
     found.clear();
     for (std::size_t place = 0; place < busy_.size();) {

@@ -30,6 +30,9 @@ public:
 
     void push(const Job& job, const Order& order, std::int32_t job_class);
 
+    // Add all jobs to `found`, in any order.
+    void all(const std::vector<Job>& jobs, std::vector<JobId>& found) const;
+
     // The first job of each class, in any order.
     void heads(const std::vector<Job>& jobs, std::vector<Item>& found);
 

@@ -32,6 +32,7 @@ public:
     explicit Timers(JobId jobs) : place_(static_cast<std::size_t>(jobs), ABSENT) {}
 
     bool empty() const { return heap_.empty(); }
+    bool has(JobId job) const { return place_[static_cast<std::size_t>(job)] != ABSENT; }
     const Timer& first() const { return heap_.front(); }
     const std::vector<Timer>& all() const { return heap_; }  // in any order
 

@@ -24,6 +24,7 @@ void Walk::run(const Scene& scene, Partition& part) {
     part_ = &part;
     lost.clear();
     places.clear();
+    if (scene.plan.hooks) scene.plan.hooks->begin_walk();
     part.queue.heads(scene.jobs, items_);
     if (items_.empty()) return;
     std::sort(items_.begin(), items_.end(), comes_later);

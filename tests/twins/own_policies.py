@@ -8,7 +8,7 @@ from typing import ClassVar
 from trimtab.cluster import ClusterView
 from trimtab.job import JobView
 from trimtab.knobs import Knob, Knobs, Space
-from trimtab.policies.policy import Decision, Preempt, QueuePolicy, Start
+from trimtab.policies.policy import Decision, Plan, Preempt, QueuePolicy, Start
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
 from trimtab.policies.tiresias import Tiresias
 
@@ -60,6 +60,21 @@ class Levels(QueuePolicy):
         span = knobs.integer("quantum") * 1000
         passed = job.attained_gpu_ms() // span
         return None if passed >= 2 else -(-((passed + 1) * span - job.attained_gpu_ms()) // job.gpus)
+
+
+class Patient(QueuePolicy):
+    """A plan of its own: some jobs are promoted, others never; some gangs may be spread."""
+
+    name: ClassVar[str] = "patient"
+
+    def plan(self, knobs: Knobs, completed_gpu_ms: tuple[int, ...] = ()) -> Plan:
+        return Plan(
+            preemptive=True,
+            grades=(7_000, 60_000),
+            regrade="lazy",
+            starve_ms=lambda job: None if job.id % 2 else 2 * job.graded_ms,
+            consolidate=lambda job: job.gpus % 2 == 0,
+        )
 
 
 class Fractions(QueuePolicy):
@@ -204,3 +219,29 @@ WRONG_HOOKS = (
     "half",
     "fraction",
 )
+
+
+class _NeitherNor:
+    def __bool__(self) -> bool:
+        raise OverflowError("neither true nor false")
+
+
+class WrongPlan(QueuePolicy):
+    """A plan whose functions answer what is no answer."""
+
+    name: ClassVar[str] = "wrong-plan"
+
+    def __init__(self, starve: object, consolidate: object = False) -> None:
+        self.starve = starve
+        self.consolidate = consolidate
+
+    def plan(self, knobs: Knobs, completed_gpu_ms: tuple[int, ...] = ()) -> Plan:
+        return Plan(
+            preemptive=True,
+            grades=(1_000,),
+            starve_ms=lambda job: self.starve,  # type: ignore[arg-type,return-value]
+            consolidate=lambda job: self.consolidate,  # type: ignore[arg-type,return-value]
+        )
+
+
+WRONG_PLANS = (WrongPlan(0.5), WrongPlan("never"), WrongPlan(-1), WrongPlan(None, _NeitherNor()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
@@ -121,6 +122,36 @@ def test_a_demotion_one_millisecond_late_is_found(monkeypatch):
     found = find(some.cases(["tiresias"]), differs, settings=once)
     monkeypatch.undo()
     assert not differs(found)
+
+
+_ORDERED = [
+    ("srtf", None),
+    ("srsf", None),
+    *(("tiresias", one) for one in ("las", "srsf", "gittins", "fifo")),
+]
+
+
+@pytest.mark.parametrize("shift_ms", [-7_777_777, -(10**12), 10**12])
+@pytest.mark.parametrize(("policy", "priority"), _ORDERED)
+def test_the_clock_may_begin_anywhere(policy, priority, shift_ms):
+    """Long before 0, or so late that a gang's GPUs times the clock leave 64 bits."""
+
+    @examples(40)
+    @given(some.cases([policy]))
+    def check(case):
+        facts = [replace(one, submit_ms=one.submit_ms + shift_ms) for one in case.workload.facts]
+        values = dict(case.knobs) if priority is None else {**case.knobs, "priority": priority}
+        case = replace(
+            case,
+            workload=Workload(facts, case.workload.duration_ms),
+            knobs=case.policy.space.project(values),
+            completed_gpu_ms=(*case.completed_gpu_ms, 1000),
+        )
+        reference, core = case.engine(), compiled(case)
+        assert ending(reference) == ending(core)
+        check_equal(reference, core)
+
+    check()
 
 
 def test_many_widths_are_all_scheduled():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import resource
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -28,6 +30,7 @@ QUEUES = {
     own.OwnQssf(): "qssf",
     own.OwnSjf(): "sjf",
     own.Levels(): None,
+    own.Patient(): None,
     own.Fractions(): None,
     own.Endless(): None,
 }
@@ -120,6 +123,34 @@ def test_wrong_hooks_are_refused_alike(way):
     assert refusal is not None
     assert refusal.startswith("ConfigError")
     assert refusal == ending(core)
+
+
+@pytest.mark.parametrize("policy", own.WRONG_PLANS)
+def test_wrong_plans_are_refused_alike(policy):
+    case = replace(some.plain_case(_JOBS, "fifo", {}), cluster=Cluster.pool(2, 2), placement="relaxed")
+    reference, core = _twins(policy, case)
+    refusal = ending(reference)
+    assert refusal is not None
+    assert refusal.startswith("ConfigError")
+    assert refusal == ending(core)
+
+
+def test_keys_of_several_numbers_do_not_pile_up():
+    """Asked of each running job in each walk, they would fill the memory."""
+    facts = [JobFacts(f"j{i}", 1000 * i, 1) for i in range(600)]
+    case = replace(
+        some.plain_case(Workload(facts, [40_000 + i for i in range(600)]), "fifo", {}),
+        cluster=Cluster.pool(4, 4),
+    )
+    core = _twins(own.Fractions(), case)[1]
+    core.run(100_000)
+    before = _rss_bytes()
+    core.run()
+    assert _rss_bytes() - before < 8_000_000
+
+
+def _rss_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_a_key_beyond_64_bits_is_refused_by_the_core_and_names_the_other_engine():

@@ -386,7 +386,7 @@ class Engine:
         plan = self.plan
         if plan.strict:
             return job.level, 0, True
-        alone = not self._relaxed or (plan.consolidate is not None and plan.consolidate(job))
+        alone = not self._relaxed or (plan.consolidate is not None and bool(plan.consolidate(job)))
         return job.level, job.gpus, alone
 
     def _starved_ms(self, job: JobView) -> int | None:
@@ -395,7 +395,14 @@ class Engine:
         if starve_ms is None or job.level == 0 or job.graded_ms == 0 or job.state is not JobState.PENDING:
             return None
         limit_ms = starve_ms(job)
-        return None if limit_ms is None else job.stopped_ms + limit_ms
+        if limit_ms is None:
+            return None
+        if not isinstance(limit_ms, int) or limit_ms < 0:
+            raise ConfigError(
+                f"policy {self.policy.name}: starve_ms = {limit_ms!r} of job {job.facts.label}; "
+                "it must be a whole number of at least 0; the run ends here."
+            )
+        return job.stopped_ms + limit_ms
 
     def _schedule(self, job: JobView) -> None:
         """Enter the next thing that will happen to a running job, settled to now; older entries go stale."""

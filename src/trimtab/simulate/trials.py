@@ -202,7 +202,7 @@ def open_trials(
     if not goes_out and (executor == "local" or workers == 1):
         yield LocalTrials(engine)
         return
-    others = WorkerTrials(open_workers(executor, workers, address), engine if goes_out else "reference")
+    others = WorkerTrials(open_workers(executor, workers, address), engine)
     try:
         if goes_out:
             others.start()

@@ -66,7 +66,7 @@ class Walk:
 
     def _alone(self, job: JobView) -> bool:
         consolidate = self.plan.consolidate
-        return not self.relaxed or (consolidate is not None and consolidate(job))
+        return not self.relaxed or (consolidate is not None and bool(consolidate(job)))
 
     def _fail(self, gpus: int, alone: bool) -> None:
         """Close a width and all wider ones; where spreading failed, consolidating would have, too."""
