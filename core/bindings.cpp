@@ -1,4 +1,4 @@
-// What Python sees of the core: module `trimtab._core`, used by `simulate/fast.py` alone.
+// What Python sees of the core: module `trimtab._core`, used through `simulate/fast.py`.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

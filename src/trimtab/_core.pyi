@@ -1,4 +1,4 @@
-"""The compiled core as Python sees it; `simulate/fast.py` is its only user."""
+"""The compiled core as Python sees it, used through `simulate/fast.py`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar

@@ -20,7 +20,7 @@ from trimtab.report.lines import Line
 from trimtab.search.tuner import Tuning
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.run import World, simulate
-from trimtab.simulate.trials import open_trials
+from trimtab.simulate.trials import LocalTrials, open_trials
 from trimtab.simulate.workload import Workload
 from trimtab.studies.evaluate import LINES
 from trimtab.studies.futures import last_hour_again, oracle_future
@@ -56,6 +56,17 @@ def test_a_line_is_its_switches_as_hot_updates(policy: str, world: World, seed: 
         engine.run()
         assert engine.timeline is not None
         assert engine.timeline.digest() == line.timeline.digest()
+
+
+@pytest.mark.parametrize("policy", ["tiresias", "srtf"])
+def test_the_engines_evaluate_alike(policy: str) -> None:
+    """Searches, switches and every event of every line are the same on both engines."""
+    found = [
+        outcome(walk(history(3), *LINES, policy=policy, world=replace(WORLD, engine=kind), trials=trials))
+        for kind, trials in (("reference", LocalTrials("reference")), ("auto", LocalTrials("auto")))
+    ]
+    assert any(line["switches"] for line in found[0])
+    assert found[0] == found[1]
 
 
 def test_switches_happen_and_are_booked() -> None:

@@ -104,7 +104,7 @@ def test_the_core_keeps_every_promise(case):
 
 
 def test_a_demotion_one_millisecond_late_is_found(monkeypatch):
-    """The test of the tests: with a bug planted in the core, the comparison finds a difference."""
+    """The test of the tests: with grades one GPU-ms off in the core alone, the comparison finds it."""
     right = fast._built_in_plan
 
     def late(policy, knobs):

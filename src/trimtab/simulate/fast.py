@@ -1,4 +1,4 @@
-"""The compiled twin of the reference engine: the same surface, the same answers, a thousand times the speed.
+"""The compiled twin of the reference engine: the same surface, the same answers, far faster.
 
 `FastEngine` is `Engine` with the built-in policies in C++ (`core/`), and asks policies of one's own (see
 `own_policies`); `FastSituation` tries many settings on one situation. What does not fit there (numbers beyond
