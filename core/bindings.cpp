@@ -48,6 +48,15 @@ auto array(const std::vector<T>& values, std::size_t from = 0) {
     return owning(data, count);
 }
 
+// A NumPy array of one value of each entry from a place on.
+template <typename Entry, typename Value>
+auto array_of(const std::vector<Entry>& entries, std::size_t from, Value value) {
+    std::vector<decltype(value(entries.front()))> values;
+    values.reserve(entries.size() - from);
+    for (std::size_t place = from; place < entries.size(); ++place) values.push_back(value(entries[place]));
+    return array(values);
+}
+
 nb::object optional(std::int64_t value) { return value == NONE ? nb::none() : nb::cast(value); }
 
 std::int64_t number(const nb::handle& value) {
@@ -188,8 +197,13 @@ void restore(Engine& engine, const nb::dict& state) {
 // The timeline's columns: what was written from an event on, and from a share on.
 nb::tuple log_since(const Engine& engine, std::size_t event, std::size_t share) {
     const Log& log = engine.log();
-    return nb::make_tuple(array(log.time_ms, event), array(log.kind, event), array(log.job, event),
-                          array(log.detail, event), array(log.node, share), array(log.gpus, share));
+    const auto entries = [&](auto value) { return array_of(log.entries, event, value); };
+    const auto shares = [&](auto value) { return array_of(log.shares, share, value); };
+    return nb::make_tuple(entries([](const LogEntry& entry) { return entry.time_ms; }),
+                          entries([](const LogEntry& entry) { return static_cast<std::int32_t>(entry.kind); }),
+                          entries([](const LogEntry& entry) { return entry.job; }),
+                          entries([](const LogEntry& entry) { return entry.detail; }),
+                          shares([](Share one) { return one.node; }), shares([](Share one) { return one.gpus; }));
 }
 
 // A NumPy array by job id: a value of the jobs that have finished or were rejected, `otherwise` for the others.

@@ -40,6 +40,9 @@ Engine::Engine(std::shared_ptr<const Workload> workload, const std::vector<Virtu
       tail_place_(0),
       front_place_(-1) {
     log_.kept = timeline;
+    if (timeline) log_.reserve(jobs_.size());
+    closed_.reserve(jobs_.size());
+    completed_.reserve(completed_.size() + jobs_.size());
     now_ms_ = workload_->size() == 0 ? 0 : workload_->submit_ms.front();
     sampled_ = static_cast<std::int64_t>(completed_.size());
     sampled_ms_ = now_ms_;
@@ -607,16 +610,15 @@ void Engine::release(Job& job) {
 // ---- accounts --------------------------------------------------------------------------------------
 
 void Engine::note(EventKind kind, JobId id, std::int32_t detail) {
-    if (log_.kept) log_.add(now_ms_, kind, id, detail);
+    if (log_.kept) log_.entries.push_back({now_ms_, kind, id, detail});
 }
 
 void Engine::note_nodes(EventKind kind, const Job& job) {
     if (!log_.kept) return;
-    log_.add(now_ms_, kind, job.id, job.nodes.size());
+    log_.entries.push_back({now_ms_, kind, job.id, job.nodes.size()});
     const std::int32_t first_node = parts_[static_cast<std::size_t>(job.home)].vc.first_node;
     for (const Share share : job.nodes) {
-        log_.node.push_back(first_node + share.node);
-        log_.gpus.push_back(share.gpus);
+        log_.shares.push_back({first_node + share.node, share.gpus});
     }
 }
 
