@@ -43,7 +43,7 @@ def test_reference(benchmark: Any, case: Case, inputs: Inputs) -> None:
 
 def _time_engine(benchmark: Any, case: Case, workload: Workload, engine: str, runs: int) -> None:
     def prepared() -> tuple[tuple[Simulation], dict[str, Any]]:
-        return (case.simulation(workload, engine),), {}
+        return (case.simulation(workload, engine, timeline=False),), {}
 
     done = benchmark.pedantic(_run, setup=prepared, rounds=runs, warmup_rounds=int(runs > 1))
     benchmark.extra_info.update(jobs=len(workload), events=done.events)
@@ -57,7 +57,7 @@ def _run(simulation: Simulation) -> Simulation:
 @cpu_time
 @every_case
 def test_whole(benchmark: Any, case: Case, inputs: Inputs, runs: int) -> None:
-    """From a workload in Python to records and timeline."""
+    """From a workload in Python to results and timeline."""
     workload = inputs.workload(case.source)
 
     def anew() -> tuple[tuple[Case, Workload], dict[str, Any]]:
@@ -68,7 +68,7 @@ def test_whole(benchmark: Any, case: Case, inputs: Inputs, runs: int) -> None:
 
 def _call(case: Case, workload: Workload) -> object:
     simulation = _run(case.simulation(workload, "compiled"))
-    return simulation.records, simulation.timeline
+    return simulation.outcomes, simulation.timeline
 
 
 def test_hooks_schedule_as_the_built_in(inputs: Inputs) -> None:

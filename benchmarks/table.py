@@ -18,8 +18,8 @@ def text(machine: Mapping[str, Any], runs: int, rows: Sequence[Row], tiny: bool)
         "core by {compiler}; commit {commit}\n"
     ).format(**machine)
     how = (
-        f"medians of {runs} runs of CPU time unless wall is said; engine: run() alone, events kept;\n"
-        "whole call: from jobs in Python to records and timeline, once from 200,000 jobs on;\n"
+        f"medians of {runs} runs of CPU time unless wall is said; engine: run() alone, as in a search;\n"
+        "whole call: from jobs in Python to results and every event, once from 200,000 jobs on;\n"
         "reference: the reference engine's run(), once; ratio: its time over the engine's\n"
     )
     if tiny:
