@@ -304,6 +304,10 @@ void translate(const std::exception_ptr& thrown, void*) {
 
 NB_MODULE(_core, module) {
     using namespace trimtab;
+    Engine::pause = [] {
+        nb::gil_scoped_acquire gil;
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    };
     nb::register_exception_translator(translate);
     module.attr("built") = TRIMTAB_BUILT;
 

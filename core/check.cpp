@@ -83,7 +83,7 @@ void Engine::check_indexes() const {
         Partition anew(part.vc, part.counted, part.widths);
         anew.running = part.running;
         std::vector<Job> copies = jobs_;
-        anew.rebuild(copies, part.levels, plan_);
+        anew.rebuild(copies, part.queues, plan_);
         check_lines(part, anew, copies);
         check_nodes(part, anew);
     }

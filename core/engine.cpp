@@ -7,16 +7,12 @@ namespace trimtab {
 
 namespace {
 
-// Places of running jobs lie far below those of pending ones: they come first in their queue.
-constexpr std::int64_t FIRST_RUNNING_PLACE = -(std::int64_t{1} << 60);
-
 constexpr GpuMs LONGEST_ESTIMATE_GPU_MS = std::int64_t{1} << 42;
+
+constexpr std::int64_t INSTANTS_A_PAUSE = 1 << 16;
 
 // A whole-pass policy may let jobs wait in an empty cluster through so many reviews, not for ever.
 constexpr std::int64_t MOST_IDLE_PASSES = 10'000;
-
-// Whether a job has the place of a running one, not yet one at the end of a queue.
-bool runs_first(const Job& job) { return job.place < FIRST_RUNNING_PLACE / 2; }
 
 // Whether a gang is anywhere else than wholly taken nodes and one for the rest.
 bool is_spread(const Nodes& nodes, std::int32_t gpus, std::int32_t gpus_per_node) {
@@ -72,6 +68,7 @@ void Engine::run(Ms until_ms) {
         if (events_ / TRIMTAB_CHECK_EVERY != events_before / TRIMTAB_CHECK_EVERY) check_indexes();
 #endif
         if (idles()) return;
+        if (++instants_ % INSTANTS_A_PAUSE == 0 && pause != nullptr) pause();
     }
     if (until_ms != NONE) {
         clock(std::max(until_ms, now_ms_));
@@ -335,10 +332,9 @@ void Engine::rebuild() {
         if (job.state == State::running) job.settle(now_ms_);
         grades = std::max(grades, grades_of(job).size());
     }
-    const std::int32_t levels =
-        plan_.preemptive ? std::max(plan_.levels(), static_cast<std::int32_t>(grades) + 1) : 1;
+    const std::int32_t queues = std::max(plan_.levels(), static_cast<std::int32_t>(grades) + 1);
     for (Partition& part : parts_) {
-        part.rebuild(jobs_, levels, plan_);
+        part.rebuild(jobs_, queues, plan_);
         part.dirty = true;
     }
     for (JobId id = first_; id >= 0; id = at(id).after) {
@@ -634,67 +630,6 @@ void Engine::unlink(Job& job) {
     (job.before < 0 ? first_ : at(job.before).after) = job.after;
     (job.after < 0 ? last_ : at(job.after).before) = job.before;
     --active_;
-}
-
-SavedState Engine::save() {
-    SavedState saved;
-    for (JobId id = first_; id >= 0; id = at(id).after) {
-        at(id).settle(now_ms_);
-        saved.jobs.push_back(at(id));
-    }
-    saved.now_ms = now_ms_;
-    saved.grades = grades_;
-    saved.arrived = arrived_;
-    saved.places = {running_place_, tail_place_, front_place_};
-    saved.tick_anchor_ms = tick_anchor_ms_;
-    for (const Partition& part : parts_) {
-        saved.dirty.push_back(part.dirty);
-        saved.reviews_ms.push_back(part.review_ms);
-    }
-    saved.completed_gpu_ms = completed_;
-    saved.sampled = sampled_;
-    saved.sampled_ms = sampled_ms_;
-    for (const Timers::Timer& timer : timers_.all()) {
-        if (timer.time_ms == now_ms_ && timer.kind == Timed::change) saved.crossing.push_back(timer.job);
-    }
-    std::sort(saved.crossing.begin(), saved.crossing.end());
-    return saved;
-}
-
-void Engine::restore(const SavedState& saved) {
-    now_ms_ = saved.now_ms;
-    arrived_ = saved.arrived;
-    running_place_ = saved.places[0];
-    tail_place_ = saved.places[1];
-    front_place_ = saved.places[2];
-    tick_anchor_ms_ = saved.tick_anchor_ms;
-    completed_ = saved.completed_gpu_ms;
-    sampled_ = saved.sampled;
-    sampled_ms_ = saved.sampled_ms;
-    for (const Job& job : saved.jobs) {
-        Job& twin = at(job.id) = job;
-        twin.grades = number_of(saved.grades[static_cast<std::size_t>(job.grades)]);
-        link(twin);
-        held_before_gpu_ms_ += twin.gpus * twin.held_ms;
-        if (twin.state == State::running) {
-            Partition& part = home_of(twin);
-            twin.seat = static_cast<std::int32_t>(part.running.size());
-            part.running.push_back(twin.id);
-            used_gpus_ += twin.gpus;
-            twin.behind = !runs_first(twin);
-            if (twin.behind) part.behind.push_back(twin.id);
-        }
-    }
-    take_sample();
-    rebuild();
-    for (const JobId id : saved.crossing) timers_.set({now_ms_, id, Timed::change});
-    bool any_dirty = false;
-    for (std::size_t home = 0; home < parts_.size(); ++home) {
-        parts_[home].dirty = saved.dirty[home];
-        parts_[home].review_ms = saved.reviews_ms[home];
-        any_dirty = any_dirty || saved.dirty[home];
-    }
-    if (any_dirty && on_tick()) tick_ms_ = now_ms_;
 }
 
 // Of what has finished, the GPU time held equals the sum over the jobs; waiting for ever is told by the caller.

@@ -21,6 +21,12 @@
 
 namespace trimtab {
 
+// Places of running jobs lie far below those of pending ones: they come first in their queue.
+inline constexpr std::int64_t FIRST_RUNNING_PLACE = -(std::int64_t{1} << 60);
+
+// Whether a job has the place of a running one, not yet one at the end of a queue.
+inline bool runs_first(const Job& job) { return job.place < FIRST_RUNNING_PLACE / 2; }
+
 struct Environment {
     bool counted = false;  // placement `count`
     bool relaxed = false;
@@ -75,6 +81,9 @@ public:
 
     // Whether a whole-pass policy has let jobs wait in an empty cluster for too long.
     bool idles() const;
+
+    // Called now and then during a run, so that it can be interrupted by throwing.
+    static inline void (*pause)() = nullptr;
 
     // A run with more preemptions than these ends in `Thrashing`; NONE for no limit.
     void limit_preemptions(std::int64_t most) { preemptions_max_ = most; }
@@ -182,6 +191,7 @@ private:
     GpuMs held_before_gpu_ms_ = 0;
     GpuMs held_by_finished_gpu_ms_ = 0;
     std::int64_t events_ = 0;
+    std::int64_t instants_ = 0;
     std::int64_t preemptions_ = 0;
     std::int64_t preemptions_max_ = NONE;
     JobId arrived_ = 0;

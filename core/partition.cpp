@@ -12,16 +12,17 @@ Partition::Partition(VirtualCluster cluster, bool counted_gpus, std::int32_t wid
     }
 }
 
-void Partition::rebuild(std::vector<Job>& jobs, std::int32_t level_count, const Plan& plan) {
-    levels = level_count;
+void Partition::rebuild(std::vector<Job>& jobs, std::int32_t queue_count, const Plan& plan) {
     preemptive = plan.preemptive;
+    queues = queue_count;
+    levels = preemptive ? queues : 1;
     if (counted) {
         index.reset(levels, 1, vc.gpus());
     } else {
         index.reset(levels, vc.nodes, vc.gpus_per_node);
         std::fill(crowd_.begin(), crowd_.end(), 0);
     }
-    queue.reset(levels, widths);
+    queue.reset(queues, widths);
     lines_.resize(static_cast<std::size_t>(levels));
     for (LineUp& line : lines_) line.clear();
     for (std::size_t seat = 0; seat < running.size(); ++seat) {

@@ -23,8 +23,8 @@ struct VirtualCluster {
 struct Partition {
     Partition(VirtualCluster cluster, bool counted_gpus, std::int32_t widths);
 
-    // Build the index from nothing but who runs where; the queue starts empty.
-    void rebuild(std::vector<Job>& jobs, std::int32_t levels, const Plan& plan);
+    // Build the index from nothing but who runs where; the queue starts empty. Jobs may be in so many queues.
+    void rebuild(std::vector<Job>& jobs, std::int32_t queues, const Plan& plan);
 
     // The highest level that cannot have a running job's GPUs: its own if it may lose them.
     std::int32_t top(const Job& job) const { return preemptive && !job.shielded ? job.level : 0; }
@@ -55,7 +55,8 @@ struct Partition {
     VirtualCluster vc;
     bool counted;  // placement `count`
     std::int32_t widths;
-    std::int32_t levels = 1;
+    std::int32_t queues = 1;
+    std::int32_t levels = 1;  // of the index: all queues if jobs may lose their GPUs, else one
     bool preemptive = false;
     NodeIndex index;
     PendingQueue queue;

@@ -246,9 +246,11 @@ struct JobHandles {
         return handle(jobs[static_cast<std::size_t>(place)]);
     }
     nb::object find(nb::object wanted) const {
-        if (!PyLong_Check(wanted.ptr())) return nb::none();
+        if (!PyIndex_Check(wanted.ptr())) return nb::none();
+        const nb::object integer = nb::steal(PyNumber_Index(wanted.ptr()));
+        if (!integer.is_valid()) throw nb::python_error();
         int overflow = 0;
-        const long long id = PyLong_AsLongLongAndOverflow(wanted.ptr(), &overflow);
+        const long long id = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
         const auto is_before = [](const Job* job, long long sought) { return job->id < sought; };
         const auto found = std::lower_bound(held().begin(), held().end(), id, is_before);
         return overflow != 0 || found == jobs.end() || (*found)->id != id ? nb::none() : nb::cast(handle(*found));
@@ -390,6 +392,11 @@ void bind_jobs(nb::module_& module) {
         .def_prop_ro("nodes", &nodes_of)
         .def_prop_ro("shielded", number(&Job::shielded))
         .def_prop_ro("stamp", number(&Job::stamp))
+        .def("__eq__", [](const JobHandle& one, const nb::object& other) {
+            JobHandle two;
+            return nb::try_cast(other, two) && one.held == two.held;
+        })
+        .def("__hash__", [](const JobHandle& handle) { return handle.job().id; })
         .def("attained_gpu_ms", [](const JobHandle& handle) { return handle.job().attained_gpu_ms(); })
         .def("remaining", [](const JobHandle& handle, Ms now_ms) { return handle.job().remaining(now_ms); }, "now_ms"_a)
         .def("done_by", [](const JobHandle& handle, Ms now_ms) { return handle.job().done_by(now_ms); }, "now_ms"_a)
@@ -400,7 +407,7 @@ void bind_jobs(nb::module_& module) {
         .def("__len__", [](const JobHandles& handles) { return handles.held().size(); })
         .def("__getitem__", &JobHandles::at, "place"_a)
         .def("column", &column, "name"_a)
-        .def("find", &JobHandles::find, "job_id"_a);
+        .def("find", &JobHandles::find, "job_id"_a.none());
 }
 
 }  // namespace

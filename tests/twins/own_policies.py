@@ -62,6 +62,16 @@ class Levels(QueuePolicy):
         return None if passed >= 2 else -(-((passed + 1) * span - job.attained_gpu_ms()) // job.gpus)
 
 
+class ByWidth(QueuePolicy):
+    """Queues that jobs are in from the start, and nobody is preempted."""
+
+    name: ClassVar[str] = "by-width"
+    levels: ClassVar[int] = 4
+
+    def level(self, job: JobView, knobs: Knobs) -> int:
+        return min(3, job.gpus - 1)
+
+
 class Patient(QueuePolicy):
     """A plan of its own: some jobs are promoted, others never; some gangs may be spread."""
 

@@ -15,7 +15,7 @@ import strategies as some
 from trimtab.cluster import Cluster
 from trimtab.errors import ConfigError
 from trimtab.job import JobFacts
-from trimtab.policies.policy import QueuePolicy, Start
+from trimtab.policies.policy import Plan, QueuePolicy, Start
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.fast import FastEngine
 from trimtab.simulate.workload import Workload
@@ -30,6 +30,7 @@ QUEUES = {
     own.OwnQssf(): "qssf",
     own.OwnSjf(): "sjf",
     own.Levels(): None,
+    own.ByWidth(): None,
     own.Patient(): None,
     own.Fractions(): None,
     own.Endless(): None,
@@ -133,6 +134,56 @@ def test_wrong_plans_are_refused_alike(policy):
     assert refusal is not None
     assert refusal.startswith("ConfigError")
     assert refusal == ending(core)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"refresh_ms": -5},
+        {"quantum_ms": -7},
+        {"min_run_ms": 1 << 62},
+        {"grades": (0.5,)},
+        {"regrade": "soon"},
+    ],
+)
+def test_a_plan_out_of_bounds_is_refused_by_both(settings):
+    class Out(QueuePolicy):
+        name = "out"
+
+        def plan(self, knobs, completed_gpu_ms=()):
+            return Plan(**settings)
+
+    case = some.plain_case(_JOBS, "fifo", {})
+    for engine in (Engine, FastEngine):
+        with pytest.raises(ConfigError, match="a plan's"):
+            engine(case.workload, case.cluster, Out(), case.knobs, case.environment)
+
+
+def test_jobs_compare_hash_and_start_by_columns_alike():
+    """As people write: sets of jobs, `in`, ids from a column, nodes as lists, decisions from a generator."""
+
+    class Loose:
+        name = "loose"
+        space = own.Picky.space
+
+        def decide(self, view, knobs):
+            waiting = [
+                job for job in view.pending if job in view.pending and job == view.pending.find(job.id)
+            ]
+            assert len({*waiting, *view.pending}) == len(view.pending)
+            for at, job in enumerate(waiting):
+                nodes = view.free.place(job.gpus)
+                if nodes is not None:
+                    view.free.take(nodes)
+                    yield Start(view.pending.column("id")[at], [list(share) for share in nodes])
+
+        def next_review_ms(self, view, knobs):
+            return None
+
+    reference, core = _twins(Loose(), some.plain_case(_JOBS, "fifo", {}))
+    assert ending(reference) is None
+    assert ending(core) is None
+    check_equal(reference, core)
 
 
 def test_keys_of_several_numbers_do_not_pile_up():

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from trimtab.cluster import ClusterView, FreeMap
+from trimtab.errors import ConfigError
 from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Nodes
 from trimtab.knobs import Knob, Knobs, Space
 
@@ -101,6 +102,10 @@ def graded_change_ms(job: JobView) -> int | None:
     return -(-(job.grades[ahead] - attained) // job.gpus)
 
 
+_LONGEST_MS = 1 << 50
+_LARGEST_GRADE = 1 << 60
+
+
 def by_arrival(job: JobView, now_ms: int) -> int:
     """Return the key of a policy that has none: first come, first served."""
     return job.id
@@ -145,6 +150,30 @@ class Plan:
     retrain_ms: int = 86_400_000
     rescore: bool = False
     refresh_ms: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what no engine could run.
+
+        Raises:
+            ConfigError: If a time or grade is no whole number in bounds, or the regrading has no such name.
+        """
+        for name in ("min_run_ms", "quantum_ms", "retrain_ms", "refresh_ms"):
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value <= _LONGEST_MS:
+                raise ConfigError(
+                    f"a plan's {name} = {value!r}: it must be a whole number from 0 to 2**50; "
+                    "the run ends here."
+                )
+        if any(type(grade) is not int or not 0 <= grade <= _LARGEST_GRADE for grade in self.grades):
+            raise ConfigError(
+                f"a plan's grades = {self.grades!r}: they must be whole GPU-ms from 0 to 2**60; "
+                "the run ends here."
+            )
+        if self.regrade not in ("immediate", "lazy", "new_only"):
+            raise ConfigError(
+                f"a plan's regrade = {self.regrade!r}: it must be immediate, lazy or new_only; "
+                "the run ends here."
+            )
 
     @property
     def levels(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from operator import index
 
 from trimtab.cluster import FreeMap
 from trimtab.errors import ConfigError, TrimtabError
@@ -12,6 +13,8 @@ from trimtab.policies.policy import Decision, Policy, Preempt, Start
 from trimtab.timeline import seconds
 
 Find = Callable[[int], JobView | None]
+
+_LATEST_MS = 1 << 60
 
 
 @contextmanager
@@ -31,7 +34,7 @@ def answerable(policy: Policy, now_ms: Callable[[], int]) -> Iterator[None]:
 
 
 def check_decisions(
-    decisions: list[Decision], pending: Find, running: Find, free: FreeMap, policy: str
+    decisions: Iterable[Decision], pending: Find, running: Find, free: FreeMap, policy: str
 ) -> tuple[list[int], dict[int, Nodes]]:
     """Check a policy's decisions, preemptions first.
 
@@ -45,15 +48,16 @@ def check_decisions(
     Raises:
         ConfigError: If a decision is not possible; it names the job and the rule.
     """
+    decisions = list(decisions)
     lost: list[int] = []
     places: dict[int, Nodes] = {}
     for decision in decisions:
         if isinstance(decision, Preempt):
             job = running(decision.job_id)
-            if job is None or job.shielded or decision.job_id in lost:
+            if job is None or job.shielded or job.id in lost:
                 waiting = job or pending(decision.job_id)
                 raise _refusal(policy, decision, waiting, "it is not running, or may not be preempted now")
-            lost.append(decision.job_id)
+            lost.append(job.id)
             free.give(job.nodes)
         elif not isinstance(decision, Start):
             raise ConfigError(
@@ -62,15 +66,21 @@ def check_decisions(
             )
     for decision in decisions:
         if isinstance(decision, Start):
-            job = running(decision.job_id) if decision.job_id in lost else pending(decision.job_id)
-            if job is None or decision.job_id in places:
-                raise _refusal(policy, decision, job or running(decision.job_id), "it is not pending here")
-            nodes = free.place(job.gpus) if decision.nodes is None else decision.nodes
+            before = running(decision.job_id)
+            job = before if before is not None and before.id in lost else pending(decision.job_id)
+            if job is None or job.id in places:
+                raise _refusal(policy, decision, job or before, "it is not pending here")
+            nodes = free.place(job.gpus) if decision.nodes is None else _plain(decision.nodes)
             if nodes is None or not free.may_take(nodes, job.gpus):
                 raise _refusal(policy, decision, job, "its GPUs are not free")
             free.take(nodes)
-            places[decision.job_id] = nodes
+            places[job.id] = nodes
     return lost, places
+
+
+def _plain(nodes: Nodes) -> Nodes:
+    """Return nodes as tuples of Python's own whole numbers, whatever they were written with."""
+    return tuple((index(node), index(gpus)) for node, gpus in nodes)
 
 
 def check_review(review_ms: int | None, now_ms: int, policy: str) -> int | None:
@@ -79,7 +89,7 @@ def check_review(review_ms: int | None, now_ms: int, policy: str) -> int | None:
     Raises:
         ConfigError: If it is no whole number or not in the future.
     """
-    if review_ms is not None and (not isinstance(review_ms, int) or review_ms <= now_ms):
+    if review_ms is not None and not (type(review_ms) is int and now_ms < review_ms <= _LATEST_MS):
         raise ConfigError(
             f"policy {policy}: next review at {review_ms!r} ms; it must be a whole number "
             f"above {now_ms} ms, which is now; the run ends here."

@@ -505,7 +505,7 @@ class Engine:
     def _decide(self, part: Partition) -> bool:
         """Ask a whole-pass policy and do what it says; return whether that is nothing."""
         view = self._view(part)
-        decisions = self.policy.decide(view, self.knobs)
+        decisions = list(self.policy.decide(view, self.knobs))
         lost, places = check_decisions(
             decisions, view.pending.find, view.running.find, part.free_map(), self.policy.name
         )

@@ -216,12 +216,12 @@ def _own_plan(
 
 def _settings_of(told: Plan) -> _core.Plan:
     plan = _core.Plan()
-    plan.preemptive, plan.strict = told.preemptive, told.strict
+    plan.preemptive, plan.strict = bool(told.preemptive), bool(told.strict)
     plan.grades = told.grades
     plan.regrade = getattr(_core.Regrade, told.regrade)
     plan.min_run_ms, plan.quantum_ms = told.min_run_ms, told.quantum_ms
-    plan.needs_estimates, plan.history_weight = told.needs_estimates, told.history_weight
-    plan.retrain_ms, plan.rescore = told.retrain_ms, told.rescore
+    plan.needs_estimates, plan.history_weight = bool(told.needs_estimates), told.history_weight
+    plan.retrain_ms, plan.rescore = told.retrain_ms, bool(told.rescore)
     plan.refresh_ms = told.refresh_ms
     return plan
 

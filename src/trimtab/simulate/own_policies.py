@@ -68,8 +68,8 @@ class Asked:
     ) -> Verdict:
         """Return the policy's decisions, checked."""
         view = self._view(now_ms, home, pending, running, free)
-        decisions = self._policy.decide(view, self._knobs_of(knobs))
-        if not decisions and isinstance(decisions, list):
+        decisions = list(self._policy.decide(view, self._knobs_of(knobs)))
+        if not decisions:
             return True, [], []
         free_map = self._free_map(home, free)
         lost, places = check_decisions(decisions, pending.find, running.find, free_map, self._policy.name)
