@@ -304,6 +304,8 @@ void translate(const std::exception_ptr& thrown, void*) {
 
 NB_MODULE(_core, module) {
     using namespace trimtab;
+    // An engine held by the module whose policy it asks ends with the interpreter: nothing to tell people about.
+    nb::set_leak_warnings(false);
     Engine::pause = [] {
         nb::gil_scoped_acquire gil;
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
