@@ -17,7 +17,7 @@ from trimtab.errors import ConfigError
 from trimtab.job import JobFacts
 from trimtab.policies.policy import Plan, QueuePolicy, Start
 from trimtab.simulate.engine import Engine
-from trimtab.simulate.fast import FastEngine
+from trimtab.simulate.fast import FastEngine, core_built
 from trimtab.simulate.workload import Workload
 from twins import own_policies as own
 from twins.pairs import check_equal, compiled, ending, events, examples, moments, state
@@ -197,7 +197,8 @@ def test_keys_of_several_numbers_do_not_pile_up():
     core.run(100_000)
     before = _rss_bytes()
     core.run()
-    assert _rss_bytes() - before < 8_000_000
+    kept_by_sanitizers = 500_000_000 if "sanitize" in str(core_built()) else 0  # they keep what is freed
+    assert _rss_bytes() - before < 8_000_000 + kept_by_sanitizers
 
 
 def _rss_bytes() -> int:
