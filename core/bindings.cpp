@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "engine.hpp"
+#include "python.hpp"
 #include "python_policy.hpp"
 #include "situation.hpp"
 
@@ -32,20 +33,13 @@ std::vector<T> copied(const Column<T>& column) {
     return {column.data(), column.data() + column.shape(0)};
 }
 
-// A NumPy array that owns what was allocated for it.
-template <typename T>
-auto owning(T* data, std::size_t count) {
-    nb::capsule owner(data, [](void* held) noexcept { delete[] static_cast<T*>(held); });
-    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {count}, owner);
-}
-
 // A NumPy array with a copy of what a vector holds from a place on.
 template <typename T>
 auto array(const std::vector<T>& values, std::size_t from = 0) {
     const std::size_t count = values.size() - std::min(from, values.size());
     T* const data = new T[count];
     std::copy(values.end() - static_cast<std::ptrdiff_t>(count), values.end(), data);
-    return owning(data, count);
+    return owning<T>(data, count);
 }
 
 // A NumPy array of one value of each entry from a place on.
@@ -56,8 +50,6 @@ auto array_of(const std::vector<Entry>& entries, std::size_t from, Value value) 
     for (std::size_t place = from; place < entries.size(); ++place) values.push_back(value(entries[place]));
     return array(values);
 }
-
-nb::object optional(std::int64_t value) { return value == NONE ? nb::none() : nb::cast(value); }
 
 std::int64_t number(const nb::handle& value) {
     return value.is_none() ? std::int64_t{NONE} : nb::cast<std::int64_t>(value);
@@ -213,7 +205,7 @@ auto column(const Engine& engine, T otherwise, const Value& value) {
     T* const data = new T[count];
     std::fill_n(data, count, otherwise);
     for (const JobId id : engine.closed()) data[id] = value(engine.job(id));
-    return owning(data, count);
+    return owning<T>(data, count);
 }
 
 // The columns of `Outcomes` in `simulate/state.py`; NONE for what did not happen.

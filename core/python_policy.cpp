@@ -1,6 +1,5 @@
 #include "python_policy.hpp"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -17,14 +16,13 @@
 
 #include "plan.hpp"
 #include "policy.hpp"
+#include "python.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace trimtab {
 namespace {
-
-nb::object optional(std::int64_t value) { return value == NONE ? nb::none() : nb::cast(value); }
 
 std::string text(const nb::handle& value) { return nb::cast<std::string>(nb::repr(value)); }
 
@@ -285,8 +283,7 @@ nb::object column(const JobHandles& handles, const std::string& name) {
                 value == nullptr ? (*handles.submit_ms)[static_cast<std::size_t>(job.id)] : value(job);
             data[at] = found == NONE ? -1 : found;
         }
-        nb::capsule owner(data, [](void* held) noexcept { delete[] static_cast<std::int64_t*>(held); });
-        return nb::cast(nb::ndarray<nb::numpy, const std::int64_t, nb::ndim<1>>(data, {count}, owner));
+        return nb::cast(owning<const std::int64_t>(data, count));
     }
     nb::module_::import_("trimtab.job").attr("check_column")(name);
     return nb::none();

@@ -4,6 +4,11 @@
 
 namespace trimtab {
 
+bool PendingQueue::waits(const std::vector<Job>& jobs, const Entry& entry) {
+    const Job& job = jobs[static_cast<std::size_t>(entry.order.id)];
+    return job.active() && job.stamp == entry.stamp;
+}
+
 void PendingQueue::reset(std::int32_t levels, std::int32_t widths) {
     for (const std::int32_t job_class : busy_) heaps_[static_cast<std::size_t>(job_class)].clear();
     busy_.clear();
@@ -31,8 +36,7 @@ void PendingQueue::ready() {
 void PendingQueue::all(const std::vector<Job>& jobs, std::vector<JobId>& found) const {
     for (const std::int32_t job_class : busy_) {
         for (const Entry& entry : heaps_[static_cast<std::size_t>(job_class)]) {
-            const Job& job = jobs[static_cast<std::size_t>(entry.order.id)];
-            if (job.active() && job.stamp == entry.stamp) found.push_back(job.id);
+            if (waits(jobs, entry)) found.push_back(entry.order.id);
         }
     }
 }
@@ -54,10 +58,8 @@ void PendingQueue::heads(const std::vector<Job>& jobs, std::vector<Item>& found)
 bool PendingQueue::head(const std::vector<Job>& jobs, std::int32_t job_class, Item& found) {
     std::vector<Entry>& heap = heaps_[static_cast<std::size_t>(job_class)];
     while (!heap.empty()) {
-        const Entry& first = heap.front();
-        const Job& job = jobs[static_cast<std::size_t>(first.order.id)];
-        if (job.active() && job.stamp == first.stamp) {
-            found = {first.order, job_class};
+        if (waits(jobs, heap.front())) {
+            found = {heap.front().order, job_class};
             return true;
         }
         std::pop_heap(heap.begin(), heap.end());

@@ -46,6 +46,8 @@ private:
         friend bool operator<(const Entry& one, const Entry& two) { return two.order < one.order; }  // least on top
     };
 
+    // Whether an entry's job still waits as it did when it was entered.
+    static bool waits(const std::vector<Job>& jobs, const Entry& entry);
     bool head(const std::vector<Job>& jobs, std::int32_t job_class, Item& found);
 
     std::int32_t widths_ = 1;

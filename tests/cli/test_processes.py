@@ -57,15 +57,7 @@ def test_an_interrupted_evaluation_leaves_nothing(executor: str, after: str, tmp
 
 
 def test_a_terminated_evaluation_takes_its_workers_along(tmp_path: Path) -> None:
-    words = f"{SEARCH} --report page.html --engine reference --executor processes --workers 2"
-    process = subprocess.Popen(
-        command(*words.split()), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    while process.stderr.readline() != "selftune: 60 %\n":
-        assert process.poll() is None
-    workers = _workers(process)
-    assert workers
+    process, workers = _searching(tmp_path)
     process.terminate()
     process.communicate(timeout=60)
     assert process.returncode == 130
@@ -76,21 +68,23 @@ def test_a_terminated_evaluation_takes_its_workers_along(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def _workers(process: subprocess.Popen[str]) -> list[int]:
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(one) for one in children if b"popen_loky" in Path(f"/proc/{one}/cmdline").read_bytes()]
-
-
-def test_a_killed_worker_ends_in_one_line(tmp_path: Path) -> None:
+def _searching(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    """Return an evaluation in the middle of its searches, and its worker processes."""
     words = f"{SEARCH} --report page.html --engine reference --executor processes --workers 2"
     process = subprocess.Popen(
-        command(*words.split()), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+        command(*words.split()), cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
     while process.stderr.readline() != "selftune: 60 %\n":
         assert process.poll() is None
-    workers = _workers(process)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    workers = [int(one) for one in children if b"popen_loky" in Path(f"/proc/{one}/cmdline").read_bytes()]
     assert workers
+    return process, workers
+
+
+def test_a_killed_worker_ends_in_one_line(tmp_path: Path) -> None:
+    process, workers = _searching(tmp_path)
     os.kill(workers[0], signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     said = [line for line in err.splitlines() if not line.endswith(" %")]
