@@ -52,6 +52,15 @@ struct JobHandle {
     nb::object facts() const { return lease->facts->by_id[job().id]; }
 };
 
+// A whole number, or the nearest one of 64 bits; NONE, which is below all of them, if it is none.
+std::int64_t whole_number(const nb::object& value) {
+    if (!PyLong_Check(value.ptr())) return NONE;
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+    if (overflow == 0) return number;
+    return overflow > 0 ? INT64_MAX : INT64_MIN;
+}
+
 // ---- keys ------------------------------------------------------------------------------------------
 
 [[noreturn]] void refuse(const Facts& facts, const Job& job, const std::string& what, const std::string& rule) {
@@ -134,9 +143,8 @@ public:
 
     std::int32_t level(const Job& job, const Grades& grades) const override {
         const nb::object level = ask(job, grades, level_);
-        int overflow = 0;
-        const long long number = PyLong_Check(level.ptr()) ? PyLong_AsLongLongAndOverflow(level.ptr(), &overflow) : -1;
-        if (number < 0 || overflow != 0 || number > static_cast<long long>(grades.size())) {
+        const std::int64_t number = whole_number(level);
+        if (number < 0 || number > static_cast<std::int64_t>(grades.size())) {
             refuse(*lease_->facts, job, "level " + text(level), "; it must be 0 .. " + std::to_string(grades.size()));
         }
         return static_cast<std::int32_t>(number);
@@ -145,25 +153,21 @@ public:
     Ms next_change_ms(const Job& job, const Grades& grades) const override {
         const nb::object change_ms = ask(job, grades, change_);
         if (change_ms.is_none()) return NONE;
-        int overflow = 0;
-        const long long number =
-            PyLong_Check(change_ms.ptr()) ? PyLong_AsLongLongAndOverflow(change_ms.ptr(), &overflow) : 0;
-        if (number <= 0 && overflow <= 0) {
+        const Ms number = whole_number(change_ms);
+        if (number <= 0) {
             refuse(*lease_->facts, job, "next_change_ms = " + text(change_ms), "; it must be a whole number above 0");
         }
-        return overflow > 0 || number > NEVER_MS / 2 ? NEVER_MS / 2 : static_cast<Ms>(number);
+        return std::min(number, NEVER_MS / 2);
     }
 
     Ms starve_ms(const Job& job, const Grades& grades) const override {
         const nb::object limit_ms = ask(job, grades, starve_);
         if (limit_ms.is_none()) return NONE;
-        int overflow = 0;
-        const long long number =
-            PyLong_Check(limit_ms.ptr()) ? PyLong_AsLongLongAndOverflow(limit_ms.ptr(), &overflow) : -1;
-        if (number < 0 && overflow <= 0) {
+        const Ms number = whole_number(limit_ms);
+        if (number < 0) {
             refuse(*lease_->facts, job, "starve_ms = " + text(limit_ms), "; it must be a whole number of at least 0");
         }
-        return overflow > 0 || number > NEVER_MS / 2 ? NEVER_MS / 2 : static_cast<Ms>(number);
+        return std::min(number, NEVER_MS / 2);
     }
 
     bool consolidates(const Job& job, const Grades& grades) const override {
