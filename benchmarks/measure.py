@@ -94,7 +94,7 @@ def test_fork_whole(benchmark: Any, inputs: Inputs, runs: int) -> None:
     """From a situation in Python to the costs of many candidates."""
     one, tried = forks.situation(inputs), forks.candidates(CANDIDATES)
     objective = find_objective("wait")
-    benchmark.pedantic(lambda: LocalTrials("compiled").costs(one, tried, objective), rounds=runs)
+    benchmark.pedantic(lambda: LocalTrials("compiled").measure(one, tried, objective), rounds=runs)
     benchmark.extra_info.update(candidates=CANDIDATES)
 
 
@@ -121,7 +121,7 @@ def test_batch(benchmark: Any, inputs: Inputs, runs: int, threads: int) -> None:
 
 def _costs(one: Situation, threads: int) -> list[float]:
     objective = find_objective("wait")
-    return LocalTrials("compiled", threads).costs(one, forks.candidates(CANDIDATES), objective)
+    return LocalTrials("compiled", threads).measure(one, forks.candidates(CANDIDATES), objective)
 
 
 @wall_time

@@ -99,12 +99,12 @@ nb::tuple to_tuple(const Job& job, const Grades& grades) {
     for (const Share share : job.nodes) nodes.append(nb::make_tuple(share.node, share.gpus));
     return nb::make_tuple(job.id, job.home, job.state == State::running, optional(job.estimate_ms), job.level,
                           nb::tuple(nb::cast(grades)), job.place, job.since_ms, job.held_ms, job.graded_ms, job.done,
-                          job.speed_ppm, job.overhead_ms, optional(job.first_ms), optional(job.started_ms),
+                          job.speed_ppm, job.overhead_ms, job.paid_ms, optional(job.first_ms), optional(job.started_ms),
                           job.stopped_ms, optional(job.first_start_ms), job.preemptions, job.promotions,
                           nb::tuple(nodes), job.shielded, job.stamp);
 }
 
-Job from_tuple(const nb::tuple& values, std::int32_t gpus, SavedState& saved) {
+Job from_tuple(const nb::tuple& values, const Workload& workload, SavedState& saved) {
     Job job;
     std::size_t next = 0;
     const auto take = [&] { return number(values[next++]); };
@@ -126,6 +126,7 @@ Job from_tuple(const nb::tuple& values, std::int32_t gpus, SavedState& saved) {
     job.done = take();
     job.speed_ppm = take();
     job.overhead_ms = take();
+    job.paid_ms = take();
     job.first_ms = take();
     job.started_ms = take();
     job.stopped_ms = take();
@@ -138,7 +139,8 @@ Job from_tuple(const nb::tuple& values, std::int32_t gpus, SavedState& saved) {
     }
     job.shielded = nb::cast<bool>(values[next++]);
     job.stamp = static_cast<std::uint32_t>(take());
-    job.gpus = gpus;
+    job.gpus = workload.gpus.at(static_cast<std::size_t>(job.id));
+    job.member_gpus = workload.member_gpus.at(static_cast<std::size_t>(job.id));
     return job;
 }
 
@@ -168,9 +170,7 @@ void restore(Engine& engine, const nb::dict& state) {
     SavedState saved;
     saved.now_ms = nb::cast<Ms>(state["now_ms"]);
     for (const nb::handle job : nb::cast<nb::list>(state["jobs"])) {
-        const nb::tuple values = nb::cast<nb::tuple>(job);
-        const auto id = nb::cast<std::size_t>(values[0]);
-        saved.jobs.push_back(from_tuple(values, engine.workload().gpus.at(id), saved));
+        saved.jobs.push_back(from_tuple(nb::cast<nb::tuple>(job), engine.workload(), saved));
     }
     saved.arrived = nb::cast<std::int32_t>(state["arrived"]);
     const auto places = nb::cast<std::vector<std::int64_t>>(state["places"]);
@@ -214,6 +214,7 @@ nb::tuple outcomes(const Engine& engine) {
         column<Ms>(engine, NONE, [](const Job& job) { return job.first_start_ms; }),
         column<Ms>(engine, NONE, [](const Job& job) { return job.finish_ms(); }),
         column<Ms>(engine, 0, [](const Job& job) { return job.held_ms; }),
+        column<Ms>(engine, 0, [](const Job& job) { return job.paid_ms; }),
         column<std::int64_t>(engine, 0, [](const Job& job) { return job.preemptions; }),
         column<bool>(engine, false, [](const Job& job) { return job.state == State::rejected; }));
 }
@@ -221,13 +222,15 @@ nb::tuple outcomes(const Engine& engine) {
 std::shared_ptr<Workload> make_workload(const Column<Ms>& submit_ms, const Column<Ms>& duration_ms,
                                         const Column<std::int64_t>& spread_ppm,
                                         const Column<std::int64_t>& skew_ppm,
-                                        const Column<std::int32_t>& gpus, const Column<std::int32_t>& home) {
+                                        const Column<std::int32_t>& gpus, const Column<std::int32_t>& member_gpus,
+                                        const Column<std::int32_t>& home) {
     auto workload = std::make_shared<Workload>();
     workload->submit_ms = copied(submit_ms);
     workload->duration_ms = copied(duration_ms);
     workload->spread_ppm = copied(spread_ppm);
     workload->skew_ppm = copied(skew_ppm);
     workload->gpus = copied(gpus);
+    workload->member_gpus = copied(member_gpus);
     workload->home = copied(home);
     workload->number_widths();
     return workload;
@@ -268,8 +271,9 @@ nb::list stays(const Situation& situation, const std::vector<Plan>& plans, std::
     without_python(here, [&] { computed = situation.stays(plans, here ? 1 : threads); });
     nb::list found;
     for (const Stays& one : computed) {
-        found.append(nb::make_tuple(array(one.age_ms), array(one.idle_ms), one.thrashes, one.stuck,
-                                    one.first_stuck));
+        found.append(nb::make_tuple(array(one.age_ms), array(one.idle_ms), array(one.members),
+                                    nb::make_tuple(one.jobs, one.run_ms, one.queue_ms, one.restart_ms, one.preemptions),
+                                    one.thrashes, one.stuck, one.first_stuck));
     }
     return found;
 }
@@ -306,15 +310,9 @@ NB_MODULE(_core, module) {
     module.attr("built") = TRIMTAB_BUILT;
 
     nb::class_<Workload>(module, "Workload")
-        .def_prop_ro("widths", [](const Workload& workload) {
-            std::vector<std::int32_t> widths(static_cast<std::size_t>(workload.width_classes), 1);
-            for (std::size_t job = 0; job < workload.gpus.size(); ++job) {
-                widths[static_cast<std::size_t>(workload.width_class[job])] = workload.gpus[job];
-            }
-            return widths;
-        });
+        .def_ro("widths", &Workload::widths);
     module.def("workload", &make_workload, "submit_ms"_a, "duration_ms"_a, "spread_ppm"_a, "skew_ppm"_a, "gpus"_a,
-               "home"_a);
+               "member_gpus"_a, "home"_a);
 
     nb::enum_<Rank>(module, "Rank")
         .value("place", Rank::place)

@@ -42,7 +42,7 @@ Engine::Engine(std::shared_ptr<const Workload> workload, const std::vector<Virtu
     now_ms_ = workload_->size() == 0 ? 0 : workload_->submit_ms.front();
     sampled_ = static_cast<std::int64_t>(completed_.size());
     sampled_ms_ = now_ms_;
-    for (const VirtualCluster& vc : vcs) parts_.emplace_back(vc, environment_.counted, workload_->width_classes);
+    for (const VirtualCluster& vc : vcs) parts_.emplace_back(vc, environment_.counted, workload_->width_classes());
     adopt(std::move(plan));
     rebuild();
 }
@@ -153,6 +153,7 @@ void Engine::arrive(JobId id) {
     Job& job = jobs_[place];
     job.id = id;
     job.gpus = workload_->gpus[place];
+    job.member_gpus = workload_->member_gpus[place];
     job.home = workload_->home[place];
     note(EventKind::submit, id);
     if (job.home < 0 || job.gpus > home_of(job).vc.gpus()) {
@@ -213,7 +214,7 @@ void Engine::finish(Job& job) {
     job.nodes.clear();
     closed_.push_back(job.id);
     held_by_finished_gpu_ms_ += job.held_ms * job.gpus;
-    completed_.push_back(job.gpus * duration_ms);
+    completed_.push_back(job.member_gpus * duration_ms);
     if (estimator_) estimator_->observe(job.id, duration_ms, now_ms_);
     note(EventKind::finish, job.id);
 }
@@ -569,7 +570,7 @@ void Engine::stop(Partition& part, Job& job) {
     }
     job.stopped_ms = now_ms_;
     if (job.overhead_ms != 0 && ++wasted_starts_ > 1000 + 100 * std::int64_t{active_}) check_progress();
-    const std::int32_t width = workload_->width_class[static_cast<std::size_t>(job.id)];
+    const std::int32_t width = workload_->member_class[static_cast<std::size_t>(job.id)];
     job.overhead_ms = environment_.restart_ms[static_cast<std::size_t>(width)];
     job.state = State::pending;
     ++job.stamp;
@@ -581,10 +582,8 @@ void Engine::stop(Partition& part, Job& job) {
 // job would have come to rest at the bottom of its queues.
 void Engine::check_progress() {
     Wide done = 0;
-    for (JobId id = first_; id >= 0; id = at(id).after) {
-        at(id).settle(now_ms_);
-        done += at(id).done;
-    }
+    settle();
+    for (JobId id = first_; id >= 0; id = at(id).after) done += at(id).done;
     const std::pair<std::size_t, Wide> progress{completed_.size(), done};
     if (progress == progress_ && !more_comes()) {
         throw Thrashing("policy " + policy_ + " under " + plan_.text + ": " + std::to_string(active_) +

@@ -105,6 +105,9 @@ public:
     std::int32_t active_count() const { return active_; }
     JobId first_active() const { return first_; }
 
+    // Bring the numbers of all active jobs up to now.
+    void settle();
+
     // Compare everything derived with what follows from who runs where and who waits; raises where they differ.
     void check_indexes() const;
 

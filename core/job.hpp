@@ -69,24 +69,35 @@ struct Workload {
     std::vector<std::int64_t> spread_ppm;  // speed of a gang that is not consolidated
     std::vector<std::int64_t> skew_ppm;    // largest tensor / all tensors
     std::vector<std::int32_t> gpus;
+    std::vector<std::int32_t> member_gpus;  // of one of the jobs that are simulated as this one
     std::vector<std::int32_t> home;         // index of the virtual cluster, -1 for none
-    std::vector<std::int32_t> width_class;  // place of `gpus` among the distinct widths
-    std::int32_t width_classes = 1;
+    std::vector<std::int32_t> width_class;   // place of `gpus` among the distinct widths
+    std::vector<std::int32_t> member_class;  // place of `member_gpus` among them
+    std::vector<std::int32_t> widths;        // the distinct widths, ascending
+
+    std::int32_t width_classes() const { return std::max<std::int32_t>(1, static_cast<std::int32_t>(widths.size())); }
 
     JobId size() const { return static_cast<JobId>(submit_ms.size()); }
 
     // Number the distinct widths; there may be any number of them.
     void number_widths() {
-        std::vector<std::int32_t> widths = gpus;
+        widths = gpus;
+        widths.insert(widths.end(), member_gpus.begin(), member_gpus.end());
         std::sort(widths.begin(), widths.end());
         widths.erase(std::unique(widths.begin(), widths.end()), widths.end());
-        width_class.clear();
-        width_class.reserve(gpus.size());
-        for (const std::int32_t width : gpus) {
+        width_class = classes_of(gpus);
+        member_class = classes_of(member_gpus);
+    }
+
+private:
+    std::vector<std::int32_t> classes_of(const std::vector<std::int32_t>& column) const {
+        std::vector<std::int32_t> classes;
+        classes.reserve(column.size());
+        for (const std::int32_t width : column) {
             const auto place = std::lower_bound(widths.begin(), widths.end(), width) - widths.begin();
-            width_class.push_back(static_cast<std::int32_t>(place));
+            classes.push_back(static_cast<std::int32_t>(place));
         }
-        width_classes = std::max<std::int32_t>(1, static_cast<std::int32_t>(widths.size()));
+        return classes;
     }
 };
 
@@ -129,6 +140,8 @@ struct alignas(64) Job {
     JobId before = -1;  // neighbours among the active jobs, by id
     JobId after = -1;
     std::int32_t seat = 0;  // place among the running jobs of its virtual cluster
+    std::int32_t member_gpus = 0;
+    Ms paid_ms = 0;  // restart cost paid so far
 
     bool active() const { return state == State::pending || state == State::running; }
 
@@ -139,16 +152,17 @@ struct alignas(64) Job {
     void settle(Ms now_ms) {
         if (state == State::running) {
             const Ms elapsed_ms = now_ms - since_ms;
-            const Ms paid_ms = std::min(elapsed_ms, overhead_ms);
+            const Ms due_ms = std::min(elapsed_ms, overhead_ms);
             held_ms += elapsed_ms;
             graded_ms += elapsed_ms;
-            overhead_ms -= paid_ms;
-            done += (elapsed_ms - paid_ms) * speed_ppm;
+            overhead_ms -= due_ms;
+            paid_ms += due_ms;
+            done += (elapsed_ms - due_ms) * speed_ppm;
         }
         since_ms = now_ms;
     }
 
-    GpuMs attained_gpu_ms() const { return gpus * graded_ms; }
+    GpuMs attained_gpu_ms() const { return member_gpus * graded_ms; }
 
     // Work done by `now_ms` if nothing happens to it before.
     Work done_by(Ms now_ms) const {

@@ -32,7 +32,7 @@ Order computed_order(const Job& job, const Grades& grades, Ms now_ms, const Plan
 
 RunningKey running_key(const Job& job, const Plan& plan) {
     if (plan.rank == Rank::remaining) return shortest::falling_key(job, plan, 1);
-    if (plan.rank == Rank::remaining_service) return shortest::falling_key(job, plan, job.gpus);
+    if (plan.rank == Rank::remaining_service) return shortest::falling_key(job, plan, job.member_gpus);
     RunningKey key;
     key.base = order_of(job, {}, job.since_ms, plan).key;
     return key;
@@ -47,7 +47,7 @@ static Ms graded_change_ms(const Job& job, const Grades& grades) {
     const GpuMs attained = job.attained_gpu_ms();
     const std::int32_t ahead = std::max(job.level, grades_passed(grades, attained));
     if (ahead >= static_cast<std::int32_t>(grades.size())) return NONE;
-    return ceil_div(grades[static_cast<std::size_t>(ahead)] - attained, job.gpus);
+    return ceil_div(grades[static_cast<std::size_t>(ahead)] - attained, job.member_gpus);
 }
 
 Ms next_change_ms(const Job& job, const Grades& grades, const Plan& plan) {

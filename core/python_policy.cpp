@@ -367,6 +367,7 @@ void bind_jobs(nb::module_& module) {
         .def_prop_ro("facts", &JobHandle::facts)
         .def_prop_ro("submit_ms", [](const JobHandle& handle) { return handle.facts().attr("submit_ms"); })
         .def_prop_ro("gpus", number(&Job::gpus))
+        .def_prop_ro("member_gpus", number(&Job::member_gpus))
         .def_prop_ro("state", [](const JobHandle& handle) {
             const Facts& facts = *handle.lease->facts;
             return handle.job().state == State::running ? facts.running : facts.pending;
@@ -384,6 +385,7 @@ void bind_jobs(nb::module_& module) {
         .def_prop_ro("done", number(&Job::done))
         .def_prop_ro("speed_ppm", number(&Job::speed_ppm))
         .def_prop_ro("overhead_ms", number(&Job::overhead_ms))
+        .def_prop_ro("paid_ms", number(&Job::paid_ms))
         .def_prop_ro("first_ms", maybe(&Job::first_ms))
         .def_prop_ro("started_ms", maybe(&Job::started_ms))
         .def_prop_ro("stopped_ms", number(&Job::stopped_ms))

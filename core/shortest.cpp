@@ -9,7 +9,7 @@ Ms estimate(const Job& job) {
     return job.estimate_ms;
 }
 
-std::int64_t estimated_service(const Job& job) { return estimate(job) * job.gpus; }
+std::int64_t estimated_service(const Job& job) { return estimate(job) * job.member_gpus; }
 
 Work remaining(const Job& job, Ms now_ms, const Plan& plan) {
     Work left = job.remaining(now_ms);
@@ -18,7 +18,7 @@ Work remaining(const Job& job, Ms now_ms, const Plan& plan) {
 }
 
 std::int64_t remaining_service(const Job& job, Ms now_ms, const Plan& plan) {
-    return remaining(job, now_ms, plan) * job.gpus;
+    return remaining(job, now_ms, plan) * job.member_gpus;
 }
 
 RunningKey falling_key(const Job& job, const Plan& plan, std::int64_t weight) {

@@ -9,12 +9,7 @@
 
 namespace trimtab {
 
-Situation::Situation(Engine start, Ms until_ms) : start_(std::move(start)), until_ms_(until_ms) {
-    done_before_.assign(static_cast<std::size_t>(start_.workload().size()), 0);
-    for (JobId id = start_.first_active(); id >= 0; id = start_.job(id).after) {
-        done_before_[static_cast<std::size_t>(id)] = start_.job(id).done;
-    }
-}
+Situation::Situation(Engine start, Ms until_ms) : start_(std::move(start)), until_ms_(until_ms) { start_.settle(); }
 
 std::vector<Stays> Situation::stays(const std::vector<Plan>& plans, std::int32_t threads) const {
     std::vector<Stays> found(plans.size());
@@ -43,8 +38,7 @@ std::vector<Stays> Situation::stays(const std::vector<Plan>& plans, std::int32_t
 }
 
 Stays Situation::one(Engine& engine, const Plan& plan) const {
-    const Ms began_ms = engine.now_ms();
-    engine.update(began_ms, plan);
+    engine.update(engine.now_ms(), plan);
     Stays found;
     try {
         engine.run(until_ms_);
@@ -57,18 +51,29 @@ Stays Situation::one(Engine& engine, const Plan& plan) const {
         found.first_stuck = engine.first_active();
         return found;
     }
-    const Workload& workload = engine.workload();
-    for (JobId id = 0; id < workload.size(); ++id) {
-        const auto place = static_cast<std::size_t>(id);
+    engine.settle();
+    for (JobId id = 0; id < engine.workload().size(); ++id) {
         const Job& job = engine.job(id);
-        if (!job.active() && job.state != State::finished) continue;
-        const Ms end_ms = job.active() ? engine.now_ms() : job.finish_ms();
-        const Work done = job.active() ? job.done_by(end_ms) : workload.duration_ms[place] * FULL_SPEED_PPM;
-        found.age_ms.push_back(end_ms - workload.submit_ms[place]);
-        found.idle_ms.push_back(end_ms - std::max(workload.submit_ms[place], began_ms) -
-                                floor_div(done - done_before_[place], FULL_SPEED_PPM));
+        if (job.active() || job.state == State::finished) count(job, job.since_ms, found);
     }
     return found;
+}
+
+// Add a settled job's stay, from the situation's instant or its submission on, up to `end_ms`.
+void Situation::count(const Job& job, Ms end_ms, Stays& found) const {
+    const Job& before = start_.job(job.id);
+    const Ms submit_ms = start_.workload().submit_ms[static_cast<std::size_t>(job.id)];
+    const Ms stay_ms = end_ms - std::max(submit_ms, start_.now_ms());
+    const Ms run_ms = floor_div(job.done - before.done, FULL_SPEED_PPM);
+    const std::int32_t members = job.gpus / job.member_gpus;
+    found.age_ms.push_back(end_ms - submit_ms);
+    found.idle_ms.push_back(stay_ms - run_ms);
+    found.members.push_back(members);
+    found.jobs += members;
+    found.run_ms += members * run_ms;
+    found.queue_ms += members * (stay_ms - (job.held_ms - before.held_ms));
+    found.restart_ms += members * (job.paid_ms - before.paid_ms);
+    found.preemptions += std::int64_t{members} * (job.preemptions - before.preemptions);
 }
 
 }  // namespace trimtab

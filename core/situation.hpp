@@ -12,6 +12,12 @@ namespace trimtab {
 struct Stays {
     std::vector<Ms> age_ms;
     std::vector<Ms> idle_ms;
+    std::vector<std::int32_t> members;  // jobs that each stands for
+    std::int64_t jobs = 0;  // sums over all members from here on
+    Ms run_ms = 0;
+    Ms queue_ms = 0;
+    Ms restart_ms = 0;
+    std::int64_t preemptions = 0;
     bool thrashes = false;   // too many preemptions: there are no stays
     std::int32_t stuck = 0;  // jobs that would wait for ever ..
     JobId first_stuck = -1;  // .. and the first of them
@@ -31,10 +37,10 @@ public:
 
 private:
     Stays one(Engine& engine, const Plan& plan) const;
+    void count(const Job& job, Ms end_ms, Stays& found) const;
 
     Engine start_;
     Ms until_ms_;
-    std::vector<Work> done_before_;
 };
 
 }  // namespace trimtab

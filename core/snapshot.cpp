@@ -6,12 +6,14 @@
 
 namespace trimtab {
 
+void Engine::settle() {
+    for (JobId id = first_; id >= 0; id = at(id).after) at(id).settle(now_ms_);
+}
+
 SavedState Engine::save() {
     SavedState saved;
-    for (JobId id = first_; id >= 0; id = at(id).after) {
-        at(id).settle(now_ms_);
-        saved.jobs.push_back(at(id));
-    }
+    settle();
+    for (JobId id = first_; id >= 0; id = at(id).after) saved.jobs.push_back(at(id));
     saved.now_ms = now_ms_;
     saved.grades = grades_;
     saved.arrived = arrived_;

@@ -12,7 +12,7 @@ std::int64_t seniority(const Job& job) {
 
 std::int64_t gittins(const Job& job, const Grades& grades, Ms now_ms, const Plan& plan) {
     const Ms held_ms = job.graded_ms + (job.nodes.empty() ? 0 : now_ms - job.since_ms);
-    const GpuMs attained = job.gpus * held_ms;
+    const GpuMs attained = job.member_gpus * held_ms;
     const std::int32_t level = grades_passed(grades, attained);
     const bool is_bounded = level < static_cast<std::int32_t>(grades.size());
     const GpuMs bound = is_bounded ? grades[static_cast<std::size_t>(level)] : std::int64_t{NONE};
@@ -21,7 +21,7 @@ std::int64_t gittins(const Job& job, const Grades& grades, Ms now_ms, const Plan
 
 Ms index_change_ms(const Job& job, const Plan& plan) {
     const GpuMs size = plan.gittins->next_size(job.attained_gpu_ms());
-    return size == NONE ? std::int64_t{NONE} : ceil_div(size - job.attained_gpu_ms(), job.gpus);
+    return size == NONE ? std::int64_t{NONE} : ceil_div(size - job.attained_gpu_ms(), job.member_gpus);
 }
 
 Ms starve_limit_ms(const Job& job, const Plan& plan) {

@@ -178,7 +178,8 @@ def workloads(draw: st.DrawFn, cluster: Cluster, jobs_max: int = 30) -> Workload
         now_ms += gap_ms
         if spread_ppm == 1:  # a million times slower: only for jobs that end before the sun does
             spread_ppm = 1 if span_ms < 100 else 999_999
-        facts.append(JobFacts(f"j{i}", now_ms, width, home, f"u{i % 3}", None, skew_ppm, spread_ppm))
+        members = draw(st.sampled_from([1, 1, *(n for n in (2, 4) if width % n == 0)]))
+        facts.append(JobFacts(f"j{i}", now_ms, width, home, f"u{i % 3}", None, skew_ppm, spread_ppm, members))
         durations.append(span_ms)
     return Workload(facts, durations)
 

@@ -60,6 +60,7 @@ class JobFacts:
     name: str | None = None
     skew_ppm: int = FULL_SPEED_PPM  # largest tensor / all tensors (Tiresias); unknown counts as 1
     spread_ppm: int = FULL_SPEED_PPM // 2  # speed when the gang is not consolidated
+    members: int = 1  # jobs of one width that are simulated side by side as this one (aggregation)
 
 
 class JobView:
@@ -68,13 +69,15 @@ class JobView:
     Attributes (times in ms on the engine's clock):
         id: Dense index in submit order, the last tie-breaker everywhere.
         facts, gpus, submit_ms: What was submitted. home: index of its virtual cluster.
+        member_gpus: GPUs of one member: what service is counted by; `gpus` unless jobs are aggregated.
         state: Pending or running while a policy sees it.
         estimate_ms: Estimated run time at full speed, None where there is none.
         level: Queue index, 0 first. grades: the attained GPU-ms at which it moves one level down.
         place: Position inside its level where the engine keeps the order (`Plan.key` is None).
         since_ms: The instant up to which the numbers below are settled.
         held_ms: Time it has held its GPUs. graded_ms: the part of it since arrival or promotion.
-        done: Work done, in ms x ppm. speed_ppm: its speed now. overhead_ms: restart cost still unpaid.
+        done: Work done, in ms x ppm. speed_ppm: its speed now. overhead_ms: restart cost still unpaid;
+            paid_ms: paid so far.
         first_ms: First start since arrival or promotion (seniority), None before it.
         started_ms, stopped_ms: Last start; last time it stopped running, or its submission.
         first_start_ms: First start of all. preemptions, promotions: How often.
@@ -95,8 +98,10 @@ class JobView:
         "home",
         "id",
         "level",
+        "member_gpus",
         "nodes",
         "overhead_ms",
+        "paid_ms",
         "place",
         "preemptions",
         "promotions",
@@ -116,6 +121,7 @@ class JobView:
         self.home = home
         self.facts = facts
         self.gpus = facts.gpus
+        self.member_gpus = facts.gpus // facts.members
         self.submit_ms = submit_ms
         self.state = JobState.PENDING
         self.estimate_ms = estimate_ms
@@ -128,6 +134,7 @@ class JobView:
         self.done = 0
         self.speed_ppm = FULL_SPEED_PPM
         self.overhead_ms = 0
+        self.paid_ms = 0
         self.first_ms: int | None = None
         self.started_ms: int | None = None
         self.stopped_ms = submit_ms
@@ -157,16 +164,17 @@ class JobView:
         """Bring held time, unpaid overhead and work done up to now; nothing changes while pending."""
         if self.state is JobState.RUNNING:
             elapsed_ms = now_ms - self.since_ms
-            paid_ms = min(elapsed_ms, self.overhead_ms)
+            due_ms = min(elapsed_ms, self.overhead_ms)
             self.held_ms += elapsed_ms
             self.graded_ms += elapsed_ms
-            self.overhead_ms -= paid_ms
-            self.done += (elapsed_ms - paid_ms) * self.speed_ppm
+            self.overhead_ms -= due_ms
+            self.paid_ms += due_ms
+            self.done += (elapsed_ms - due_ms) * self.speed_ppm
         self.since_ms = now_ms
 
     def attained_gpu_ms(self) -> int:
-        """Return the GPU-ms it has held since arrival or promotion, as of `since_ms`."""
-        return self.gpus * self.graded_ms
+        """Return the GPU-ms a member has held since arrival or promotion, as of `since_ms`."""
+        return self.member_gpus * self.graded_ms
 
     def remaining(self, now_ms: int) -> int:
         """Return the estimated work left at `now_ms`, in ms x ppm, never below 0; needs an estimate."""

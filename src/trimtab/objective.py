@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,21 @@ from numpy.typing import NDArray
 from trimtab.errors import UnknownName
 
 
-@dataclass(frozen=True, slots=True)
+class Totals(NamedTuple):
+    """Sums over the jobs of a what-if simulation, of its own span alone; each aggregated member counts.
+
+    run + queue + restart + slowdown is the whole time spent in it, to the millisecond: `run_ms` is work done,
+    in ms at full speed, `queue_ms` time without GPUs, `restart_ms` restart cost paid, and the rest slowdown.
+    """
+
+    jobs: int
+    run_ms: int
+    queue_ms: int
+    restart_ms: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Stays:
     """The stays of the jobs of a what-if simulation, one entry a job, in ms.
 
@@ -23,13 +38,32 @@ class Stays:
         age_ms: From submission to completion, or to the simulation's end if it came first; shape (jobs,).
         idle_ms: The part of it inside the simulation in which a job's work did not progress at full
             speed; shape (jobs,).
+        members: How many jobs each stands for, 1 unless jobs were aggregated; shape (jobs,).
+        totals: Where the time went.
     """
 
     age_ms: NDArray[np.int64]
     idle_ms: NDArray[np.int64]
+    members: NDArray[np.int32]
+    totals: Totals
 
-    def __len__(self) -> int:
-        return len(self.age_ms)
+
+class Measured(NamedTuple):
+    """What a trial gave: the objective's cost in seconds and what it is made of, means per job.
+
+    wait = queue + restart + slowdown, and the time spent inside the simulation = run + wait: accounting
+    identities, exact up to floating point. All of it is infinite for a trial that thrashes.
+    """
+
+    cost: float
+    run_s: float
+    queue_s: float
+    restart_s: float
+    slowdown_s: float
+    preemptions: float
+
+
+_THRASHES = Measured(math.inf, math.inf, math.inf, math.inf, math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +74,15 @@ class Objective:
     meaning: str
     measure: Callable[[Stays], float]
 
-    def cost(self, stays: Stays | None) -> float:
-        """Return the cost of a trial in seconds; infinite for one that thrashes (None)."""
-        return math.inf if stays is None else self.measure(stays)
+    def of(self, stays: Stays | None) -> Measured:
+        """Return what a trial gave; None is one that thrashes."""
+        if stays is None:
+            return _THRASHES
+        jobs, run_ms, queue_ms, restart_ms, preemptions = stays.totals
+        slowdown_ms = _total(stays.idle_ms, stays) - queue_ms - restart_ms
+        each = max(jobs, 1)
+        seconds = (time_ms / 1000 / each for time_ms in (run_ms, queue_ms, restart_ms, slowdown_ms))
+        return Measured(self.measure(stays), *seconds, preemptions / each)
 
     def gain(self, incumbent: float, candidate: float) -> float:
         """Return how many times better than the incumbent a candidate is; the incumbent itself has 1.
@@ -52,16 +92,22 @@ class Objective:
         return 1.0 if incumbent == candidate else (incumbent + 1.0) / (candidate + 1.0)
 
 
+def _total(times_ms: NDArray[np.int64], stays: Stays) -> int:
+    return int(times_ms @ stays.members)
+
+
 def _mean_wait(stays: Stays) -> float:
-    return int(stays.idle_ms.sum()) / 1000 / len(stays) if len(stays) else 0.0
+    return _total(stays.idle_ms, stays) / 1000 / max(stays.totals.jobs, 1)
 
 
 def _mean_jct(stays: Stays) -> float:
-    return int(stays.age_ms.sum()) / 1000 / len(stays) if len(stays) else 0.0
+    return _total(stays.age_ms, stays) / 1000 / max(stays.totals.jobs, 1)
 
 
 def _jct_p99(stays: Stays) -> float:
-    return float(np.percentile(stays.age_ms, 99)) / 1000 if len(stays) else 0.0
+    return (
+        float(np.percentile(np.repeat(stays.age_ms, stays.members), 99)) / 1000 if stays.totals.jobs else 0.0
+    )
 
 
 OBJECTIVES: dict[str, Objective] = {

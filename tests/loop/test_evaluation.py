@@ -267,7 +267,7 @@ def test_tuning_at_an_instant_agrees_with_the_oracles_first_round() -> None:
     engine.run(0)
     situation = oracle_future(engine, 0, workload, "tiresias", environment, how.arrivals_ms, how.run_on_ms)
     for setting, cost in tuned.search.costs.items():
-        assert how.tuning.objective.cost(situation.stays(setting)) == cost
+        assert how.tuning.objective.of(situation.stays(setting)).cost == cost
     with pytest.raises(InputError, match="no job runs, waits or arrives then; the trace spans"):
         tune_at(trace, 100 * HOUR_MS, CLUSTER, "tiresias", knobs, WORLD, how, trials)
 

@@ -17,7 +17,7 @@ from joblib import delayed
 from histories import CLUSTER, END_MS, WINDOW, WORLD, history
 from trimtab.errors import ConfigError, TrialsLost
 from trimtab.knobs import Knobs
-from trimtab.objective import find_objective
+from trimtab.objective import Measured, find_objective
 from trimtab.policies.catalog import find_policy
 from trimtab.simulate import executors
 from trimtab.simulate import trials as module
@@ -47,8 +47,8 @@ def settings() -> list[Knobs]:
     return [space.parse({"num_queues": "2", "queue_thresholds": str(60 * 2**place)}) for place in range(11)]
 
 
-def by_hand(one: Situation, candidates: list[Knobs]) -> list[float]:
-    return [WAIT.cost(one.stays(knobs)) for knobs in candidates]
+def by_hand(one: Situation, candidates: list[Knobs]) -> list[Measured]:
+    return [WAIT.of(one.stays(knobs)) for knobs in candidates]
 
 
 @pytest.fixture(scope="module", params=["processes", "dask", "ray"])
@@ -68,10 +68,10 @@ def test_costs_are_the_same_on_every_executor(workers: Workers, engine: str) -> 
     assert len(set(expected)) > 5
     trials = on(workers, engine)
     for some in (candidates, candidates[::-1], candidates[3:4], []):
-        assert trials.costs(one, some, WAIT) == by_hand(one, some)
+        assert trials.measure(one, some, WAIT) == by_hand(one, some)
     other = situation("srtf")
     knobs = [find_policy("srtf").space.defaults]
-    assert trials.costs(other, knobs, WAIT) == by_hand(other, knobs)
+    assert trials.measure(other, knobs, WAIT) == by_hand(other, knobs)
 
 
 def test_a_users_own_policy_goes_along_by_its_file(
@@ -83,25 +83,25 @@ def test_a_users_own_policy_goes_along_by_its_file(
     path.write_text(OWN)
     one = situation(f"{path}::LastFirst")
     knobs = [find_policy(one.policy).space.defaults]
-    assert on(workers).costs(one, knobs, WAIT) == by_hand(one, knobs)
+    assert on(workers).measure(one, knobs, WAIT) == by_hand(one, knobs)
     path.write_text(OWN.replace("-job", "job"))
     with pytest.raises(ConfigError, match=rf"{path} is missing there or is another one"):
-        on(workers).costs(replace(one, until_ms=END_MS), knobs, WAIT)
+        on(workers).measure(replace(one, until_ms=END_MS), knobs, WAIT)
 
 
 def test_a_worker_with_another_version_is_refused(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "__version__", "0.0.7")
     with pytest.raises(ConfigError, match=r"runs trimtab \d.*, not 0\.0\.7: its answers may differ"):
-        on(workers).costs(situation(), settings(), WAIT)
+        on(workers).measure(situation(), settings(), WAIT)
 
 
 def test_a_refusal_on_a_worker_arrives_as_it_is(workers: Workers) -> None:
     one = situation("qssf")
     knobs = [find_policy("qssf").space.defaults]
     with pytest.raises(ConfigError) as here:
-        LocalTrials("nonsense").costs(one, knobs, WAIT)
+        LocalTrials("nonsense").measure(one, knobs, WAIT)
     with pytest.raises(ConfigError) as there:
-        on(workers, "nonsense").costs(one, knobs, WAIT)
+        on(workers, "nonsense").measure(one, knobs, WAIT)
     assert str(there.value) == str(here.value)
 
 
@@ -109,15 +109,15 @@ def test_a_killed_worker_is_one_line_or_no_loss(workers: Workers, capfd: pytest.
     """Dask starts another one and tries again; the others give the run up."""
     one, candidates = situation(), settings()
     expected = by_hand(one, candidates)
-    assert on(workers).costs(one, candidates, WAIT) == expected
+    assert on(workers).measure(one, candidates, WAIT) == expected
     victim = workers.parallel([delayed(os.getpid)()])[0]
     assert victim != os.getpid()
     os.kill(victim, signal.SIGKILL)
     if "Dask" in workers.place:
-        assert on(workers).costs(one, candidates, WAIT) == expected
+        assert on(workers).measure(one, candidates, WAIT) == expected
     else:
         with pytest.raises(TrialsLost, match=f"^one of {workers.place} was killed .* --executor local.$"):
-            on(workers).costs(one, candidates, WAIT)
+            on(workers).measure(one, candidates, WAIT)
     assert capfd.readouterr() == ("", "")
 
 
@@ -144,11 +144,11 @@ def test_a_dask_cluster_is_joined_and_its_end_is_one_line() -> None:
     with LocalCluster(**options, dashboard_address=":0", silence_logs=60) as cluster:
         for _ in range(2):  # it is left as it was found
             with open_trials("dask", 1, address=cluster.scheduler_address) as trials:
-                assert trials.costs(one, candidates, WAIT) == by_hand(one, candidates)
+                assert trials.measure(one, candidates, WAIT) == by_hand(one, candidates)
         with open_trials("dask", 1, address=cluster.scheduler_address) as trials:
             cluster.close()
             with pytest.raises(TrialsLost, match="the Dask cluster at tcp://"):
-                trials.costs(one, candidates, WAIT)
+                trials.measure(one, candidates, WAIT)
 
 
 def test_a_cluster_without_trimtab_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,10 @@ from twins.pairs import ending, examples, moments
 
 
 def _plain(stays: list[Stays | None]) -> list[tuple[list[int], list[int]] | None]:
-    return [None if one is None else (one.age_ms.tolist(), one.idle_ms.tolist()) for one in stays]
+    return [
+        None if one is None else (one.age_ms.tolist(), one.idle_ms.tolist(), one.members.tolist(), one.totals)
+        for one in stays
+    ]
 
 
 @st.composite
@@ -57,7 +60,7 @@ def test_a_batch_equals_one_by_one_on_any_number_of_threads(drawn):
     assert [_plain(fast.stays([knobs], 1)) for knobs in candidates] == [_plain([one]) for one in expected]
     objective = find_objective("wait")
     costs = [
-        LocalTrials(kind, threads).costs(situation, candidates, objective)
+        LocalTrials(kind, threads).measure(situation, candidates, objective)
         for kind, threads in (("reference", 1), ("compiled", 1), ("compiled", 2))
     ]
     assert costs[0] == costs[1] == costs[2]

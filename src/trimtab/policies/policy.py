@@ -99,7 +99,7 @@ def graded_change_ms(job: JobView) -> int | None:
     ahead = max(job.level, bisect_right(job.grades, attained))
     if ahead >= len(job.grades):
         return None
-    return -(-(job.grades[ahead] - attained) // job.gpus)
+    return -(-(job.grades[ahead] - attained) // job.member_gpus)
 
 
 _LONGEST_MS = 1 << 50

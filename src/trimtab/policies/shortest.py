@@ -20,7 +20,7 @@ def _whole(job: JobView, now_ms: int) -> Key:
 
 
 def _whole_service(job: JobView, now_ms: int) -> Key:
-    return _estimate_ms(job) * job.gpus
+    return _estimate_ms(job) * job.member_gpus
 
 
 class Sjf(QueuePolicy):
@@ -139,4 +139,4 @@ class Srsf(QueuePolicy):
     preemptive: ClassVar[bool] = True
 
     def plan(self, knobs: Knobs, completed_gpu_ms: tuple[int, ...] = ()) -> Plan:
-        return _remaining_plan(knobs, lambda job: job.gpus)
+        return _remaining_plan(knobs, lambda job: job.member_gpus)

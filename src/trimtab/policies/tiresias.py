@@ -219,7 +219,7 @@ def _key(
     priority: str, order: str, completed_gpu_ms: tuple[int, ...]
 ) -> Callable[[JobView, int], Key] | None:
     if priority == "srsf":
-        return lambda job, now_ms: job.remaining(now_ms) * job.gpus
+        return lambda job, now_ms: job.remaining(now_ms) * job.member_gpus
     if priority == "gittins":
         return gittins_key(completed_gpu_ms)
     if priority == "fifo" or order == "submit":
@@ -239,7 +239,7 @@ def gittins_key(completed_gpu_ms: tuple[int, ...]) -> Callable[[JobView, int], K
 
     def key(job: JobView, now_ms: int) -> Key:
         held_ms = job.graded_ms + (now_ms - job.since_ms if job.nodes else 0)
-        attained = job.gpus * held_ms
+        attained = job.member_gpus * held_ms
         level = bisect_right(job.grades, attained)
         bound = job.grades[level] if level < len(job.grades) else None
         return -index.at(attained, bound), _seniority(job)
@@ -257,7 +257,7 @@ def gittins_change_ms(completed_gpu_ms: tuple[int, ...]) -> Callable[[JobView], 
         passed = bisect_right(sample, attained)
         if passed == len(sample):
             return grade_ms
-        size_ms = -(-(sample[passed] - attained) // job.gpus)
+        size_ms = -(-(sample[passed] - attained) // job.member_gpus)
         return size_ms if grade_ms is None else min(grade_ms, size_ms)
 
     return change_ms

@@ -249,7 +249,7 @@ class Engine:
         del self._jobs[job.id]
         record = self._record(job)
         record.finish_ms = self.now_ms
-        self._completed.append(job.gpus * self.workload.duration_ms[job.id])
+        self._completed.append(job.member_gpus * self.workload.duration_ms[job.id])
         if self._estimator is not None:
             self._estimator.observe(job.facts, self.workload.duration_ms[job.id], self.now_ms)
         self._note("finish", job.id)
@@ -590,7 +590,7 @@ class Engine:
             self._wasted_starts += 1
             if self._wasted_starts > 1000 + 100 * len(self._jobs):
                 self._check_progress()
-        job.overhead_ms = self.environment.restart_ms(job.gpus)
+        job.overhead_ms = self.environment.restart_ms(job.member_gpus)
         job.move(Move.PREEMPT)
 
     def _check_progress(self) -> None:
@@ -623,6 +623,7 @@ class Engine:
         record = self.records[job.id]
         record.first_start_ms = job.first_start_ms
         record.held_ms = job.held_ms
+        record.paid_ms = job.paid_ms
         record.preemptions = job.preemptions
         return record
 

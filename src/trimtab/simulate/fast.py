@@ -24,7 +24,7 @@ from trimtab.cluster import Cluster
 from trimtab.errors import ConfigError
 from trimtab.job import FULL_SPEED_PPM, JobFacts, JobState, JobView, Nodes
 from trimtab.knobs import Knobs
-from trimtab.objective import Stays
+from trimtab.objective import Stays, Totals
 from trimtab.policies.fifo import Fifo
 from trimtab.policies.policy import Plan, Policy, QueuePolicy, ppm
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
@@ -61,6 +61,7 @@ _JOB_FIELDS = (
     "done",
     "speed_ppm",
     "overhead_ms",
+    "paid_ms",
     "first_ms",
     "started_ms",
     "stopped_ms",
@@ -127,6 +128,7 @@ class Columns:
     spread_ppm: NDArray[np.int64]
     skew_ppm: NDArray[np.int64]
     gpus: NDArray[np.int32]
+    member_gpus: NDArray[np.int32]
     fits: bool  # whether the run times are short enough for the core
 
     @classmethod
@@ -150,6 +152,7 @@ class Columns:
             np.array(spread, dtype=np.int64),
             np.array([one.skew_ppm for one in facts], dtype=np.int64),
             np.array(gpus, dtype=np.int32),
+            np.array([one.gpus // one.members for one in facts], dtype=np.int32),
             fits,
         )
 
@@ -345,6 +348,7 @@ class FastEngine:
             columns.spread_ppm,
             columns.skew_ppm,
             columns.gpus,
+            columns.member_gpus,
             _homes(workload, cluster),
         )
         with self._answerable(facts[0].submit_ms if facts else 0):
@@ -594,10 +598,10 @@ class FastSituation:
         found: list[Stays | None] = []
         with engine._answerable():
             tried = self._core.stays(plans, threads or usable_cores())
-        for ages, idles, thrashes, stuck, first in tried:
+        for ages, idles, members, sums, thrashes, stuck, first in tried:
             if stuck:
                 raise _stuck(engine.policy, engine.workload, stuck, first)
-            found.append(None if thrashes else Stays(ages, idles))
+            found.append(None if thrashes else Stays(ages, idles, members, Totals(*sums)))
         return found
 
 

@@ -64,6 +64,7 @@ class Record:
     first_start_ms: int | None = None
     finish_ms: int | None = None
     held_ms: int = 0
+    paid_ms: int = 0  # restart cost
     preemptions: int = 0
     rejected: bool = False
 
@@ -74,13 +75,14 @@ class Outcomes:
 
     Attributes:
         first_start_ms, finish_ms: `NONE_MS` where it did not happen.
-        held_ms, preemptions: 0 for jobs that did not finish.
+        held_ms, paid_ms, preemptions: 0 for jobs that did not finish.
         rejected: Whether no virtual cluster could ever hold the job.
     """
 
     first_start_ms: NDArray[np.int64]
     finish_ms: NDArray[np.int64]
     held_ms: NDArray[np.int64]
+    paid_ms: NDArray[np.int64]
     preemptions: NDArray[np.int64]
     rejected: NDArray[np.bool_]
 
@@ -91,6 +93,7 @@ class Outcomes:
             _times([record.first_start_ms for record in records]),
             _times([record.finish_ms for record in records]),
             np.array([record.held_ms for record in records], dtype=np.int64),
+            np.array([record.paid_ms for record in records], dtype=np.int64),
             np.array([record.preemptions for record in records], dtype=np.int64),
             np.array([record.rejected for record in records], dtype=np.bool_),
         )
@@ -106,6 +109,7 @@ class Outcomes:
             _times_or_none(self.first_start_ms),
             _times_or_none(self.finish_ms),
             self.held_ms.tolist(),
+            self.paid_ms.tolist(),
             self.preemptions.tolist(),
             self.rejected.tolist(),
         )

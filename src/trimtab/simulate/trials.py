@@ -17,7 +17,7 @@ from typing import Protocol
 from trimtab import __version__
 from trimtab.errors import ConfigError, TrialsLost, UnknownName
 from trimtab.knobs import Knobs
-from trimtab.objective import Objective, find_objective
+from trimtab.objective import Measured, Objective, find_objective
 from trimtab.policies.catalog import find_policy
 from trimtab.simulate.engines import runs_compiled
 from trimtab.simulate.executors import CLUSTERS, Workers, open_workers
@@ -34,8 +34,10 @@ _one_at_a_time = threading.Lock()
 class Trials(Protocol):
     """Tries settings on situations: the one seam through which searches reach more cores or machines."""
 
-    def costs(self, situation: Situation, candidates: Sequence[Knobs], objective: Objective) -> list[float]:
-        """Return each candidate's cost in seconds, in order; the same on any number of workers."""
+    def measure(
+        self, situation: Situation, candidates: Sequence[Knobs], objective: Objective
+    ) -> list[Measured]:
+        """Return what each candidate gives, in order; the same on any number of workers."""
         ...
 
 
@@ -54,13 +56,15 @@ class LocalTrials:
         self._otherwise = otherwise
         self._prepared: tuple[Situation, FastSituation | None] | None = None
 
-    def costs(self, situation: Situation, candidates: Sequence[Knobs], objective: Objective) -> list[float]:
+    def measure(
+        self, situation: Situation, candidates: Sequence[Knobs], objective: Objective
+    ) -> list[Measured]:
         fast = self._prepare(situation)
         if self._otherwise is not None and (fast is None or fast.asks_python):
-            return self._otherwise.costs(situation, candidates, objective)
+            return self._otherwise.measure(situation, candidates, objective)
         if fast is not None:
-            return [objective.cost(stays) for stays in fast.stays(candidates, self._threads)]
-        return [objective.cost(situation.stays(knobs)) for knobs in candidates]
+            return [objective.of(stays) for stays in fast.stays(candidates, self._threads)]
+        return [objective.of(situation.stays(knobs)) for knobs in candidates]
 
     def _prepare(self, situation: Situation) -> FastSituation | None:
         """Return the situation's state in the core, made once for all searches on it."""
@@ -154,13 +158,15 @@ class WorkerTrials:
             self._workers = self._stack.enter_context(self._opening)
         return self._workers
 
-    def costs(self, situation: Situation, candidates: Sequence[Knobs], objective: Objective) -> list[float]:
+    def measure(
+        self, situation: Situation, candidates: Sequence[Knobs], objective: Objective
+    ) -> list[Measured]:
         from joblib import delayed
 
         workers, parcel = self.start(), self._pack(situation)
         size = -(-len(candidates) // (_CHUNKS_A_WORKER * workers.count)) or 1
         chunks = [candidates[start : start + size] for start in range(0, len(candidates), size)]
-        calls = [delayed(_costs)(parcel, chunk, objective.name, self._engine) for chunk in chunks]
+        calls = [delayed(_measure)(parcel, chunk, objective.name, self._engine) for chunk in chunks]
         try:
             return list(chain.from_iterable(workers.parallel(calls)))
         except workers.lost as error:
@@ -226,10 +232,10 @@ def _opened(parcel: Parcel, engine: str) -> tuple[Situation, LocalTrials]:
     return parcel.open(), LocalTrials(engine)
 
 
-def _costs(parcel: Parcel, candidates: Sequence[Knobs], objective: str, engine: str) -> list[float]:
+def _measure(parcel: Parcel, candidates: Sequence[Knobs], objective: str, engine: str) -> list[Measured]:
     with _one_at_a_time:
         try:
             situation, trials = _opened(parcel, engine)
-            return trials.costs(situation, candidates, find_objective(objective))
+            return trials.measure(situation, candidates, find_objective(objective))
         except UnknownName as refused:  # takes more than its message, and would not arrive
             raise ConfigError(str(refused)) from None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from trimtab.cluster import Cluster
 from trimtab.errors import Thrashing
-from trimtab.job import FULL_SPEED_PPM
+from trimtab.job import FULL_SPEED_PPM, JobView
 from trimtab.knobs import Knobs
-from trimtab.objective import Stays
+from trimtab.objective import Stays, Totals
 from trimtab.policies.catalog import find_policy
 from trimtab.simulate.engine import Engine
-from trimtab.simulate.state import Environment, Snapshot
+from trimtab.simulate.state import Environment, Record, Snapshot
 from trimtab.simulate.workload import Workload
 
 _PREEMPTIONS_A_JOB_MAX = 50
@@ -60,24 +61,41 @@ class Situation:
             engine.run(self.until_ms)
         except Thrashing:
             return None
-        done_before = {job.id: job.done for job in self.snapshot.jobs}
-        ages, idles = [], []
+        ends = {job.id: _Account.of(job) for job in engine.snapshot().jobs}
+        begins = {job.id: _Account.of(job) for job in self.snapshot.jobs}
+        ages, idles, members, sums = [], [], [], np.zeros(5, dtype=np.int64)
         for job_id, facts in enumerate(self.workload.facts):
-            end_ms = self._end_ms(engine, job_id)
-            if end_ms is not None:
-                ages.append(end_ms - facts.submit_ms)
-                idles.append(self._idle_ms(engine, job_id, end_ms, done_before.get(job_id, 0)))
-        return Stays(np.array(ages, dtype=np.int64), np.array(idles, dtype=np.int64))
+            end = ends.get(job_id) or self._finished(engine.records[job_id], job_id)
+            if end is None:
+                continue  # was rejected, or has not arrived
+            begin = begins.get(job_id, _Account(facts.submit_ms))
+            run_ms = (end.done - begin.done) // FULL_SPEED_PPM
+            stay_ms = end.at_ms - max(begin.at_ms, self.snapshot.now_ms)
+            queue_ms = stay_ms - (end.held_ms - begin.held_ms)
+            paid_ms, stops = end.paid_ms - begin.paid_ms, end.preemptions - begin.preemptions
+            ages.append(end.at_ms - facts.submit_ms)
+            idles.append(stay_ms - run_ms)
+            members.append(facts.members)
+            sums += facts.members * np.array((1, run_ms, queue_ms, paid_ms, stops))
+        columns = np.array(ages, dtype=np.int64), np.array(idles, dtype=np.int64)
+        return Stays(*columns, np.array(members, dtype=np.int32), Totals(*sums.tolist()))
 
-    def _end_ms(self, engine: Engine, job_id: int) -> int | None:
-        """Return when a job's stay ends, None for one that was rejected or has not arrived."""
-        record = engine.records[job_id]
-        if record.finish_ms is not None:
-            return record.finish_ms
-        return engine.now_ms if engine.active(job_id) is not None else None
+    def _finished(self, record: Record, job_id: int) -> _Account | None:
+        if record.finish_ms is None:
+            return None
+        work = self.workload.duration_ms[job_id] * FULL_SPEED_PPM
+        return _Account(record.finish_ms, work, record.held_ms, record.paid_ms, record.preemptions)
 
-    def _idle_ms(self, engine: Engine, job_id: int, end_ms: int, done_before: int) -> int:
-        job = engine.active(job_id)
-        done = self.workload.duration_ms[job_id] * FULL_SPEED_PPM if job is None else job.done_by(end_ms)
-        began_ms = max(self.workload.facts[job_id].submit_ms, self.snapshot.now_ms)
-        return end_ms - began_ms - (done - done_before) // FULL_SPEED_PPM
+
+class _Account(NamedTuple):
+    """What a job has done and got by an instant."""
+
+    at_ms: int
+    done: int = 0
+    held_ms: int = 0
+    paid_ms: int = 0
+    preemptions: int = 0
+
+    @classmethod
+    def of(cls, job: JobView) -> _Account:
+        return cls(job.since_ms, job.done, job.held_ms, job.paid_ms, job.preemptions)

@@ -102,7 +102,7 @@ class Stage:
         space = search_space(find_policy(self.policy), self.base, self.world.placement)
         tuning = self.plan.tuning
         return search(
-            lambda knobs: self.trials.costs(situation, knobs, tuning.objective),
+            lambda knobs: [one.cost for one in self.trials.measure(situation, knobs, tuning.objective)],
             space,
             running,
             tuning,

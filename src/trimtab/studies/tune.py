@@ -88,7 +88,7 @@ def tune_at(
         raise _nothing_there(trace, at_ms)
     objective = plan.tuning.objective
     found = search(
-        lambda knobs: trials.costs(situation, knobs, objective),
+        lambda knobs: [one.cost for one in trials.measure(situation, knobs, objective)],
         search_space(find_policy(policy), running, world.placement),
         running,
         plan.tuning,

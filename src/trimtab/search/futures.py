@@ -1,0 +1,65 @@
+"""From a scheduler's state and one possible future to a situation in which settings can be tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from trimtab.job import JobFacts
+from trimtab.simulate.engines import Simulation
+from trimtab.simulate.state import Environment, Snapshot
+from trimtab.simulate.whatif import Situation
+from trimtab.simulate.workload import OracleEstimator, Workload
+
+
+@dataclass(frozen=True)
+class Future:
+    """What may come.
+
+    Attributes:
+        active_ms: Run times of the snapshot's jobs in id order, work done so far included, in ms.
+        coming: The arrivals, by submit time, none before the snapshot's instant.
+        coming_ms: Their run times, in ms.
+    """
+
+    active_ms: Sequence[int]
+    coming: Sequence[JobFacts]
+    coming_ms: Sequence[int]
+
+
+def snapshot_at(engine: Simulation, now_ms: int) -> Snapshot:
+    """Return the state at an instant up to which the engine has run.
+
+    An engine's clock begins at its first arrival; before that, the state is the same and the time is told.
+    """
+    snapshot = engine.snapshot()
+    return replace(snapshot, now_ms=now_ms) if now_ms < snapshot.now_ms else snapshot
+
+
+def situation_of(
+    engine: Simulation,
+    snapshot: Snapshot,
+    future: Future,
+    policy: str,
+    environment: Environment,
+    run_on_ms: int,
+) -> Situation:
+    """Put active jobs and arrivals into one workload, ids anew but in the same order."""
+    jobs = []
+    for place, job in enumerate(snapshot.jobs):
+        twin = job.copy()
+        twin.id = place
+        if isinstance(environment.estimator, OracleEstimator):
+            twin.estimate_ms = future.active_ms[place]
+        jobs.append(twin)
+    workload = Workload(
+        [*(job.facts for job in jobs), *future.coming], [*future.active_ms, *future.coming_ms]
+    )
+    places = {job.id: place for place, job in enumerate(snapshot.jobs)}
+    crossing = tuple(places[job_id] for job_id in snapshot.crossing)
+    moved = replace(snapshot, jobs=tuple(jobs), arrived=len(jobs), crossing=crossing)
+    if isinstance(environment.estimator, OracleEstimator):
+        # This future's own run times, by its own ids, as for the active jobs: the truth must not come along.
+        environment = replace(environment, estimator=OracleEstimator(workload.duration_ms))
+        moved = replace(moved, estimator=None)
+    return Situation(moved, workload, engine.cluster, policy, environment, snapshot.now_ms + run_on_ms)
