@@ -81,8 +81,9 @@ class Objective:
         jobs, run_ms, queue_ms, restart_ms, preemptions = stays.totals
         slowdown_ms = _total(stays.idle_ms, stays) - queue_ms - restart_ms
         each = max(jobs, 1)
-        seconds = (time_ms / 1000 / each for time_ms in (run_ms, queue_ms, restart_ms, slowdown_ms))
-        return Measured(self.measure(stays), *seconds, preemptions / each)
+        times_ms = (run_ms, queue_ms, restart_ms, slowdown_ms)
+        run_s, queue_s, restart_s, slowdown_s = (time_ms / 1000 / each for time_ms in times_ms)
+        return Measured(self.measure(stays), run_s, queue_s, restart_s, slowdown_s, preemptions / each)
 
     def gain(self, incumbent: float, candidate: float) -> float:
         """Return how many times better than the incumbent a candidate is; the incumbent itself has 1.
