@@ -63,7 +63,7 @@ def test_coarser_is_never_more_jobs(before: tuple[list[JobFacts], list[int]]) ->
 
 
 def test_a_small_case_by_hand() -> None:
-    """Five jobs of 2 GPUs in one span: the last stays alone, the first three make one of 6 GPUs, on 6 at most."""
+    """Five jobs of 2 GPUs in one span, at most 6 GPUs: three as one, one left over, and the last alone."""
     facts = [JobFacts(f"j{i}", at, 2) for i, at in enumerate((0, 10, 50, 60, 70))]
     found, runs = aggregate(facts, [1000, 1001, 1002, 1010, 2000], Coarseness(HOUR_MS, 1.0, 8), 6)
     assert [(one.submit_ms, one.gpus, one.members) for one in found] == [(20, 6, 3), (60, 2, 1), (70, 2, 1)]
