@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
+
 import pytest
 
-from trimtab.errors import UnknownName
+from trimtab.errors import ConfigError, UnknownName
 from trimtab.knobs import Knobs
-from trimtab.search.sampler import SAMPLERS, BlueFin, Sampler, design, is_category, make_sampler
+from trimtab.search.sampler import (
+    OPTUNA_SAMPLERS,
+    SAMPLERS,
+    BlueFin,
+    Sampler,
+    design,
+    is_category,
+    make_sampler,
+)
 from trimtab.search.space import Axis, SearchSpace
 from trimtab.testing import SamplerConformance, by_name, example_space
 from trimtab.world import Seeds
@@ -34,14 +45,35 @@ class TestBlueFinOppertune(SamplerConformance):
         return make_sampler("bluefin_oppertune", space, start, seeds)
 
 
+@pytest.mark.skipif(find_spec("optuna") is None, reason="optuna is not installed")
+class TestTpe(SamplerConformance):
+    def make(self, space: SearchSpace, start: Knobs, seeds: Seeds) -> Sampler:
+        return make_sampler("tpe", space, start, seeds)
+
+
+@pytest.mark.skipif(find_spec("cmaes") is None, reason="cmaes is not installed")
+class TestCma(SamplerConformance):
+    def make(self, space: SearchSpace, start: Knobs, seeds: Seeds) -> Sampler:
+        return make_sampler("cma", space, start, seeds)
+
+
+def test_without_its_package_a_sampler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, package in (("cma", "cmaes"), ("tpe", "optuna")):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(ConfigError, match=rf"sampler {name} needs .*pip install 'trimtab\[tune\]'"):
+            make_sampler(name, SPACE, SPACE.base, Seeds(1))
+
+
 def test_an_unknown_sampler_is_refused_with_the_nearest_name():
     with pytest.raises(UnknownName, match="did you mean 'bluefin'"):
         make_sampler("blufin", SPACE, SPACE.base, Seeds(1))
 
 
 def test_all_names_can_be_made():
-    assert SAMPLERS == ("random", "sobol", "bluefin", "bluefin_oppertune")
+    assert SAMPLERS == ("random", "sobol", "bluefin", "bluefin_oppertune", "tpe", "cma")
     for name in SAMPLERS:
+        if name in OPTUNA_SAMPLERS and find_spec("cmaes" if name == "cma" else "optuna") is None:
+            continue
         assert make_sampler(name, SPACE, SPACE.base, Seeds(1)).ask()
 
 

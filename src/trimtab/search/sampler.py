@@ -27,7 +27,7 @@ _DRAWS = 200  # draws without a new setting after which a space counts as exhaus
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """One point to evaluate; `purpose` says why: `plus`, `minus`, `random` or `sobol`."""
+    """One point to evaluate; `purpose` says why: `plus`, `minus`, `random`, `sobol` or `proposed`."""
 
     id: int
     point: Point
@@ -54,7 +54,7 @@ class Sampler(Protocol):
         """
 
 
-class _Desk:
+class Desk:
     """Numbers the tickets, and takes each of them back once."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class _Listed:
     def __init__(self, space: SearchSpace, points: Iterator[Point], purpose: str) -> None:
         self._points = _fresh(space, points, set())
         self._purpose = purpose
-        self._desk = _Desk()
+        self._desk = Desk()
 
     def ask(self) -> list[Ticket]:
         return [self._desk.issue(point, self._purpose) for point in itertools.islice(self._points, 1)]
@@ -119,7 +119,7 @@ class BlueFin:
         self.weights = {name: ExponentialWeights(len(values)) for name, values in self._values.items()}
         self._ascent = Ascent(preset, [axis.encode(point[axis.name]) for axis in self._ordered])
         self._dice = seeds.stream("sampler", "bluefin")
-        self._desk = _Desk()
+        self._desk = Desk()
         self._direction, self._delta = np.zeros(0), preset.delta
         self._picked: dict[str, int] = {}
         self._gains: dict[int, float | None] = {}
@@ -221,7 +221,8 @@ def design(space: SearchSpace, count: int, seeds: Seeds, start: Knobs | None = N
     return list(itertools.islice(_fresh(space, points, {space.knobs(begin)}), count))
 
 
-SAMPLERS = ("random", "sobol", *PRESETS)
+OPTUNA_SAMPLERS = ("tpe", "cma")
+SAMPLERS = ("random", "sobol", *PRESETS, *OPTUNA_SAMPLERS)
 
 
 def make_sampler(name: str, space: SearchSpace, start: Knobs, seeds: Seeds) -> Sampler:
@@ -229,7 +230,12 @@ def make_sampler(name: str, space: SearchSpace, start: Knobs, seeds: Seeds) -> S
 
     Raises:
         UnknownName: If there is none of that name.
+        ConfigError: If it needs a package that is not installed.
     """
+    if name in OPTUNA_SAMPLERS:
+        from trimtab.search.optuna_sampler import OptunaSampler  # here because it builds on this module
+
+        return OptunaSampler(name, space, start, seeds)
     if name in PRESETS:
         return BlueFin(space, start, seeds, PRESETS[name])
     if name not in SAMPLERS:

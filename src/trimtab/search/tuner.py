@@ -10,7 +10,7 @@ from typing import Any
 from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs
 from trimtab.objective import Objective
-from trimtab.search.sampler import design, make_sampler
+from trimtab.search.sampler import Sampler, design, make_sampler
 from trimtab.search.space import SearchSpace
 from trimtab.world import Seeds
 
@@ -24,8 +24,10 @@ Costs = Callable[[Sequence[Knobs]], list[float]]
 class Trial:
     """One proposal and its fate.
 
-    `simulated`; `thrashes`, where jobs were preempted without end and the cost is infinite; or
-    `duplicate` of a setting whose cost was already known.
+    `simulated`; `thrashes`, where jobs were preempted without end and the cost is infinite; `failed`, where
+    the simulation gave no number; `duplicate` of a setting whose cost was already known; `rejected` unseen,
+    by what a model predicted; or `explored`, simulated in spite of that. `reason` says why where that is not
+    plain, `predicted` is the gain a model gave (NaN if none was asked).
     """
 
     knobs: Knobs
@@ -33,12 +35,19 @@ class Trial:
     purpose: str
     cost: float
     gain: float
+    reason: str = ""
+    predicted: float = math.nan
 
     def jsonable(self) -> dict[str, Any]:
         """Return plain values for JSON; a cost or gain that is no number becomes null."""
         cost, gain = (value if math.isfinite(value) else None for value in (self.cost, self.gain))
-        knobs = self.knobs.jsonable()
-        return {"knobs": knobs, "fate": self.fate, "purpose": self.purpose, "cost": cost, "gain": gain}
+        plain: dict[str, Any] = {"knobs": self.knobs.jsonable(), "fate": self.fate, "purpose": self.purpose}
+        plain |= {"cost": cost, "gain": gain}
+        if self.reason:
+            plain["reason"] = self.reason
+        if math.isfinite(self.predicted):
+            plain["predicted"] = self.predicted
+        return plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +67,24 @@ class Tuning:
 
 @dataclass
 class Search:
-    """What a search found: every trial, and the best setting with its gain over the incumbent."""
+    """What a search found: every trial, and the best setting with its gain over the incumbent.
+
+    `failures` says why a setting has no cost.
+    """
 
     incumbent: Knobs
     objective: Objective
     costs: dict[Knobs, float] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
+    failures: dict[Knobs, str] = field(default_factory=dict)
     stopped: str = ""
 
     @property
     def best(self) -> Knobs:
-        """The setting of least cost; ties go to the incumbent, then to the one tried first."""
+        """The setting of least cost; ties go to the incumbent, then to the one tried first.
+
+        It is the incumbent, too, if that has no cost to compare with.
+        """
         best = self.incumbent
         for knobs, cost in self.costs.items():
             if cost < self.costs[best]:
@@ -78,7 +94,7 @@ class Search:
     @property
     def gain(self) -> float:
         """The best setting's gain; 1 if it is the incumbent."""
-        return self.gain_of(self.best)
+        return 1.0 if self.best == self.incumbent else self.gain_of(self.best)
 
     @property
     def idle(self) -> bool:
@@ -126,42 +142,61 @@ def search(
     if tuning.budget < 1:
         raise ConfigError(f"budget = {tuning.budget}: it must be at least 1 simulation; nothing was run.")
     found = Search(incumbent, tuning.objective)
-    _try(found, costs, [(incumbent, "incumbent")], tuning.budget)
-    if found.idle:
-        found.stopped = "nothing to gain"
-        return found
-    everything = space.enumerate(ENUMERATE_BELOW)
-    if everything is not None:
-        _try(found, costs, [(knobs, "enumerated") for knobs in everything], tuning.budget)
-        found.stopped = "space enumerated" if set(everything) <= set(found.costs) else "budget spent"
-        return found
-    opening = [(knobs, "earlier leader") for knobs in first]
-    points = design(space, 2 * len(space.axes) + 8, seeds, incumbent)
-    opening += [(space.knobs(point), "design") for point in points]
-    _try(found, costs, opening, tuning.budget)
-    _climb(found, costs, space, tuning, seeds)
+    if begin(found, costs, space, tuning, seeds, first):
+        climb(found, costs, space, make_sampler(tuning.sampler, space, found.best, seeds), tuning.budget)
     return found
 
 
-def _climb(found: Search, costs: Costs, space: SearchSpace, tuning: Tuning, seeds: Seeds) -> None:
-    """Let the sampler propose from the best setting so far, until nothing is left of the budget."""
-    sampler = make_sampler(tuning.sampler, space, found.best, seeds)
+def begin(
+    found: Search,
+    costs: Costs,
+    space: SearchSpace,
+    tuning: Tuning,
+    seeds: Seeds,
+    first: Sequence[Knobs],
+) -> bool:
+    """Try the incumbent, then a small space as a whole, or else `first` and the design.
+
+    Returns:
+        Whether proposals should follow; if not, `stopped` says why.
+    """
+    attempt(found, costs, [(found.incumbent, "incumbent")], tuning.budget)
+    if found.idle:
+        found.stopped = "nothing to gain"
+        return False
+    if math.isnan(found.costs[found.incumbent]):
+        found.stopped = "the running setting could not be simulated"
+        return False
+    everything = space.enumerate(ENUMERATE_BELOW)
+    if everything is not None:
+        attempt(found, costs, [(knobs, "enumerated") for knobs in everything], tuning.budget)
+        found.stopped = "space enumerated" if set(everything) <= set(found.costs) else "budget spent"
+        return False
+    opening = [(knobs, "earlier leader") for knobs in first]
+    points = design(space, 2 * len(space.axes) + 8, seeds, found.incumbent)
+    opening += [(space.knobs(point), "design") for point in points]
+    attempt(found, costs, opening, tuning.budget)
+    return True
+
+
+def climb(found: Search, costs: Costs, space: SearchSpace, sampler: Sampler, budget: int) -> None:
+    """Let a sampler propose until nothing is left of the budget, or it has nothing new."""
     stale = 0
-    while found.simulated < tuning.budget:
+    while found.simulated < budget:
         tickets = sampler.ask()
-        if not tickets or stale >= tuning.budget:
+        if not tickets or stale >= budget:
             found.stopped = "nothing new to try"
             return
         before = found.simulated
         proposals = [(space.knobs(ticket.point), ticket.purpose) for ticket in tickets]
-        _try(found, costs, proposals, tuning.budget)
+        attempt(found, costs, proposals, budget)
         gains = (found.gain_of(knobs) if knobs in found.costs else None for knobs, _ in proposals)
         sampler.tell({ticket.id: gain for ticket, gain in zip(tickets, gains, strict=True)})
         stale = stale + 1 if found.simulated == before else 0
     found.stopped = "budget spent"
 
 
-def _try(found: Search, costs: Costs, proposals: Sequence[tuple[Knobs, str]], budget: int) -> None:
+def attempt(found: Search, costs: Costs, proposals: Sequence[tuple[Knobs, str]], budget: int) -> None:
     """Simulate the proposals that are new, as many as the budget allows, and note the fate of each."""
     fresh = [knobs for knobs in dict.fromkeys(knobs for knobs, _ in proposals) if knobs not in found.costs]
     fresh = fresh[: max(0, budget - found.simulated)]
@@ -172,8 +207,8 @@ def _try(found: Search, costs: Costs, proposals: Sequence[tuple[Knobs, str]], bu
 def _fates(found: Search, proposals: Sequence[tuple[Knobs, str]], fresh: set[Knobs]) -> Iterator[Trial]:
     for knobs, purpose in proposals:
         if knobs in found.costs:
-            fate = "duplicate"
+            cost, fate = found.costs[knobs], "duplicate"
             if knobs in fresh:
-                fate = "thrashes" if math.isinf(found.costs[knobs]) else "simulated"
+                fate = "failed" if math.isnan(cost) else "thrashes" if math.isinf(cost) else "simulated"
                 fresh.discard(knobs)
-            yield Trial(knobs, fate, purpose, found.costs[knobs], found.gain_of(knobs))
+            yield Trial(knobs, fate, purpose, cost, found.gain_of(knobs), found.failures.get(knobs, ""))
