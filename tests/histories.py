@@ -16,7 +16,8 @@ from trimtab.report.lines import Evaluation, Line
 from trimtab.search.tuner import Tuning
 from trimtab.simulate.run import World
 from trimtab.simulate.trials import LocalTrials, Trials
-from trimtab.studies.evaluate import Plan, evaluate
+from trimtab.studies.evaluate import evaluate
+from trimtab.studies.lines import Plan
 from trimtab.traces.trace import Provenance, Trace
 
 HOUR_MS = 3_600_000

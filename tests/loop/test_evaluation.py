@@ -22,8 +22,8 @@ from trimtab.simulate.engine import Engine
 from trimtab.simulate.run import World, simulate
 from trimtab.simulate.trials import LocalTrials, open_trials
 from trimtab.simulate.workload import Workload
-from trimtab.studies.evaluate import LINES
 from trimtab.studies.futures import last_hour_again, oracle_future
+from trimtab.studies.lines import LINES
 from trimtab.studies.tune import tune_at
 from trimtab.traces.trace import Trace
 
@@ -166,10 +166,11 @@ def test_selftune_sees_its_own_guesses_even_as_estimates() -> None:
 
 
 def test_lines_start_where_they_are_said_to() -> None:
-    fixed, week, selftune, oracle = walk(history(2), *LINES).lines
-    defaults = find_policy("tiresias").space.defaults
-    assert fixed.start_knobs == selftune.start_knobs == defaults
-    assert week.start_knobs == oracle.start_knobs != defaults
+    lines = {line.name: line for line in walk(history(2), *LINES).lines}
+    defaults, week = find_policy("tiresias").space.defaults, lines["fixed-week"]
+    assert lines["fixed"].start_knobs == lines["selftune"].start_knobs == defaults
+    tuned = ("trimtab", "trimtab-plus", "oracle")
+    assert all(lines[name].start_knobs == week.start_knobs != defaults for name in tuned)
     assert "tuned on" in week.notes[0]
     assert all("seconds" not in note for note in week.notes)
 

@@ -12,7 +12,7 @@ import pytest
 from histories import END_MS, START_MS, another_future, decisions, history, walk
 from trimtab.report.lines import Line
 from trimtab.simulate.run import World
-from trimtab.studies import evaluate as module
+from trimtab.studies import lines as module
 from trimtab.studies.futures import oracle_future
 from trimtab.traces.trace import Trace
 
@@ -42,7 +42,7 @@ def _changed(seed: int, line: str, count: int, **how: Any) -> Iterator[tuple[int
 
 
 @pytest.mark.parametrize("seed", TRACES)
-@pytest.mark.parametrize("line", ["fixed", "fixed-week", "selftune"])
+@pytest.mark.parametrize("line", ["fixed", "fixed-week", "selftune", "trimtab", "trimtab-plus"])
 def test_the_future_does_not_reach_back(line: str, seed: int) -> None:
     for at_ms, before, after in _changed(seed, line, INSTANTS):
         assert decisions(after, at_ms) == decisions(before, at_ms), f"{line} at {at_ms} ms of history {seed}"

@@ -17,7 +17,8 @@ from trimtab.report.evaluate import evaluate_page
 from trimtab.report.page import write_page
 from trimtab.simulate.fast import compiled_available
 from trimtab.simulate.trials import open_trials
-from trimtab.studies.evaluate import LINES, evaluate
+from trimtab.studies.evaluate import evaluate
+from trimtab.studies.lines import LINES
 from trimtab.traces.loader import load
 
 _SOURCE = "synthetic:philly?days=11&seed=3"

@@ -26,7 +26,7 @@ from trimtab.simulate.engines import ENGINES
 from trimtab.simulate.executors import CLUSTERS, EXECUTORS
 from trimtab.simulate.fast import compiled_available
 from trimtab.simulate.run import ESTIMATES, World
-from trimtab.studies.evaluate import Plan
+from trimtab.studies.lines import Plan
 from trimtab.traces.loader import load
 from trimtab.traces.trace import Trace
 from trimtab.world import Seeds

@@ -21,8 +21,8 @@ from trimtab.report.lines import Evaluation
 from trimtab.report.page import write_page
 from trimtab.simulate.run import spread_of
 from trimtab.simulate.trials import open_trials
-from trimtab.studies.evaluate import LINES
 from trimtab.studies.evaluate import evaluate as walk_forward
+from trimtab.studies.lines import LINES
 from trimtab.studies.tune import Tuned, tune_at
 
 # Lowest and highest over the tie orders, by line and metric.

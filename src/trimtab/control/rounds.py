@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.control.guardrails import Apply, Verdict
@@ -24,6 +25,7 @@ class Round:
     running: int
     arrivals: int  # jobs of the future that the trials were run on
     search_s: float
+    record: Mapping[str, Any] = field(default_factory=dict)  # all the search did, for the journal
 
     @property
     def knobs_after(self) -> Knobs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from trimtab.cluster import Cluster
 from trimtab.job import JobFacts
 from trimtab.simulate.engines import Simulation
 from trimtab.simulate.state import Environment, Snapshot
@@ -37,9 +38,9 @@ def snapshot_at(engine: Simulation, now_ms: int) -> Snapshot:
 
 
 def situation_of(
-    engine: Simulation,
     snapshot: Snapshot,
     future: Future,
+    cluster: Cluster,
     policy: str,
     environment: Environment,
     run_on_ms: int,
@@ -62,4 +63,4 @@ def situation_of(
         # This future's own run times, by its own ids, as for the active jobs: the truth must not come along.
         environment = replace(environment, estimator=OracleEstimator(workload.duration_ms))
         moved = replace(moved, estimator=None)
-    return Situation(moved, workload, engine.cluster, policy, environment, snapshot.now_ms + run_on_ms)
+    return Situation(moved, workload, cluster, policy, environment, snapshot.now_ms + run_on_ms)

@@ -6,114 +6,32 @@ At the start of an hour, a tuned line looks at what it may know, searches, and m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from trimtab.cluster import Cluster
-from trimtab.control.guardrails import Apply, Guardrails, judge
+from trimtab.control.guardrails import Apply
 from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError, UnknownName
-from trimtab.job import JobState
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 from trimtab.report.lines import Evaluation, Line
-from trimtab.search.spaces import search_space
-from trimtab.search.tuner import Search, Tuning, search
 from trimtab.simulate.engines import Simulation, make_engine
 from trimtab.simulate.metrics import jobs_table, metrics_of
 from trimtab.simulate.run import World
-from trimtab.simulate.state import Environment
 from trimtab.simulate.trials import Trials
 from trimtab.simulate.whatif import Situation
 from trimtab.simulate.workload import Workload
-from trimtab.studies.futures import last_hour_again, oracle_future
+from trimtab.studies.lines import FROM_WEEK, LINES, Chooser, Plan, Progress, Stage, Week, choosing
 from trimtab.traces.trace import DAY_MS, Trace
-from trimtab.world import Seeds, cpu_s, wall_s
-
-LINES = {
-    "fixed": "the policy's default settings, never changed",
-    "fixed-week": "tuned once, on the seven days before the window replayed from an empty cluster",
-    "selftune": "tuned every hour on the last hour's jobs",
-    "oracle": "tuned every hour knowing the true future: what perfect forecasts would give this search",
-}
-
-# Settings that did best at the last search are the first to be tried at the next.
-_LEADERS = 4
+from trimtab.world import cpu_s, wall_s
 
 # Eleven years of hours: a longer window is a slip of the pen.
 _SEARCHES_MAX = 100_000
-
-Progress = Callable[[str, float], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How an evaluation is done; times in ms.
-
-    Attributes:
-        tuning: Objective, sampler and budget of each search.
-        rails: Gain threshold and dwell of the tuned lines; 1 takes any gain, as selftune and oracle do.
-        interval_ms: Time between searches.
-        arrivals_ms: How far into the future arrivals are taken (oracle).
-        run_on_ms: How long a candidate's simulation runs on; scoring the next hour alone is myopic.
-    """
-
-    tuning: Tuning
-    rails: Guardrails
-    interval_ms: int = 3_600_000
-    arrivals_ms: int = DAY_MS
-    run_on_ms: int = 2 * DAY_MS
-
-    def __post_init__(self) -> None:
-        for name in ("interval_ms", "arrivals_ms", "run_on_ms"):
-            if getattr(self, name) <= 0:
-                option = name.removesuffix("_ms").replace("_", "-")
-                raise ConfigError(f"{option} must be longer than nothing; nothing was run.")
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What all lines of an evaluation share."""
-
-    trace: Trace
-    workload: Workload
-    cluster: Cluster
-    policy: str
-    base: Knobs
-    world: World
-    plan: Plan
-    trials: Trials
-    start_ms: int
-    end_ms: int
-    progress: Progress
-
-    @property
-    def environment(self) -> Environment:
-        return self.world.environment(self.workload)
-
-    def search(
-        self, situation: Situation, running: Knobs, name: Sequence[object], first: Sequence[Knobs]
-    ) -> Search:
-        """Search one situation with the evaluation's tuning."""
-        space = search_space(find_policy(self.policy), self.base, self.world.placement)
-        tuning = self.plan.tuning
-        return search(
-            lambda knobs: [one.cost for one in self.trials.measure(situation, knobs, tuning.objective)],
-            space,
-            running,
-            tuning,
-            Seeds(self.world.seed + _number(name)),
-            first,
-        )
-
-
-def _number(name: Sequence[object]) -> int:
-    """Return a number that differs by line and hour, so that each search has streams of its own."""
-    return int(Seeds(0).stream("search", *name).integers(1 << 40))
 
 
 def evaluate(
@@ -148,12 +66,14 @@ def evaluate(
             f"window {window} has {searches:,} intervals, the limit is {_SEARCHES_MAX:,}; nothing was run."
         )
     workload = Workload.of(inside, world.spread_ppm)
-    stage = Stage(inside, workload, cluster, policy, base, world, plan, trials, start_ms, end_ms, progress)
+    stage = Stage(
+        trace, inside, workload, cluster, policy, base, world, plan, trials, start_ms, end_ms, progress
+    )
     history = _week_before(trace, inside, start_ms)
-    week: tuple[Knobs, str, float] | None = None
+    week: Week | None = None
     found = []
     for line in lines:
-        if line in ("fixed-week", "oracle") and week is None:
+        if line in FROM_WEEK and week is None:
             week = _tune_week(stage, history)
         found.append(_run_line(stage, line, week))
     return Evaluation(
@@ -195,14 +115,14 @@ def _week_before(trace: Trace, inside: Trace, start_ms: int) -> Trace | None:
     return replace(trace.select(keep), zero_ms=inside.zero_ms) if keep.any() else None
 
 
-def _tune_week(stage: Stage, history: Trace | None) -> tuple[Knobs, str, float]:
-    """Return the setting tuned on the week before the window, what it rests on, and the seconds it took.
+def _tune_week(stage: Stage, history: Trace | None) -> Week:
+    """Return what a search on the week before the window found.
 
     Its run times are known only as far as the window's start: a job of that week still running then is
     replayed with what it had run since its submission.
     """
     if history is None:
-        return stage.base, "no job before the window: nothing to tune on, the default is kept", 0.0
+        return Week(stage.base, {}, "no job before the window: nothing to tune on, the default is kept")
     began = wall_s()
     stage.progress("tuning on the week before", 0.0)
     known = Workload.of(_as_of(history, stage.start_ms), stage.world.spread_ppm)
@@ -213,7 +133,7 @@ def _tune_week(stage: Stage, history: Trace | None) -> tuple[Knobs, str, float]:
         f"tuned on {len(known)} jobs of the seven days before the window, {found.simulated} simulations: "
         f"cost {found.costs[found.best]:.1f} s against {found.costs[stage.base]:.1f} s of the default"
     )
-    return found.best, note, wall_s() - began
+    return Week(found.best, found.costs, note, wall_s() - began)
 
 
 def _as_of(history: Trace, now_ms: int) -> Trace:
@@ -225,14 +145,13 @@ def _as_of(history: Trace, now_ms: int) -> Trace:
 # ---- one line ------------------------------------------------------------------------------------
 
 
-def _run_line(stage: Stage, line: str, week: tuple[Knobs, str, float] | None) -> Line:
+def _run_line(stage: Stage, line: str, week: Week | None) -> Line:
     began, cpu_before = wall_s(), cpu_s()
     start = stage.base
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = {}
-    if line in ("fixed-week", "oracle") and week is not None:
-        start, note, tuned_s = week
-        notes, seconds = (note,), {"fixed_week_search": tuned_s}
+    if line in FROM_WEEK and week is not None:
+        start, notes, seconds = week.knobs, (week.note,), {"fixed_week_search": week.search_s}
     engine = make_engine(
         stage.world.engine,
         stage.workload,
@@ -242,7 +161,8 @@ def _run_line(stage: Stage, line: str, week: tuple[Knobs, str, float] | None) ->
         stage.environment,
         timeline=True,
     )
-    rounds = _walk(stage, line, engine) if line in ("selftune", "oracle") else ()
+    chooser = choosing(stage, line, week)
+    rounds = () if chooser is None else _walk(stage, line, chooser, engine)
     engine.run()
     table = jobs_table(stage.workload, engine.outcomes, stage.trace)
     assert engine.timeline is not None
@@ -268,17 +188,15 @@ def _run_line(stage: Stage, line: str, week: tuple[Knobs, str, float] | None) ->
     )
 
 
-def _walk(stage: Stage, line: str, engine: Simulation) -> tuple[Round, ...]:
+def _walk(stage: Stage, line: str, chooser: Chooser, engine: Simulation) -> tuple[Round, ...]:
     """Run the window hour by hour, searching at the start of each hour; the last setting stays."""
     rounds: list[Round] = []
-    leaders: list[Knobs] = []
     since_ms = stage.start_ms
     times = range(stage.start_ms, stage.end_ms, stage.plan.interval_ms)
     for count, now_ms in enumerate(times):
         stage.progress(line, count / len(times))
         engine.run(now_ms)
-        situation = _future(stage, line, engine, now_ms)
-        one, leaders = _round(stage, [line, count], engine, situation, now_ms - since_ms, leaders)
+        one = chooser.choose(engine, now_ms, now_ms - since_ms)
         if isinstance(one.verdict, Apply):
             # Its clock begins with its first job: a change before that is made then.
             engine.update(max(now_ms, engine.now_ms), one.verdict.knobs)
@@ -286,48 +204,6 @@ def _walk(stage: Stage, line: str, engine: Simulation) -> tuple[Round, ...]:
         rounds.append(one)
     stage.progress(line, 1.0)
     return tuple(rounds)
-
-
-def _future(stage: Stage, line: str, engine: Simulation, now_ms: int) -> Situation:
-    plan = stage.plan
-    if line == "selftune":
-        return last_hour_again(
-            engine, now_ms, stage.workload, stage.policy, stage.environment, plan.interval_ms
-        )
-    return oracle_future(
-        engine, now_ms, stage.workload, stage.policy, stage.environment, plan.arrivals_ms, plan.run_on_ms
-    )
-
-
-def _round(
-    stage: Stage,
-    name: list[object],
-    engine: Simulation,
-    situation: Situation,
-    running_for_ms: int,
-    leaders: list[Knobs],
-) -> tuple[Round, list[Knobs]]:
-    """Search one situation and judge the result; return the record and the settings that did best."""
-    began = wall_s()
-    found = stage.search(situation, engine.knobs, name, leaders)
-    verdict = judge(
-        engine.knobs, running_for_ms, found.best, found.gain, stage.plan.rails, found.costs[engine.knobs]
-    )
-    states = [job.state for job in situation.snapshot.jobs]
-    one = Round(
-        time_s=situation.snapshot.now_ms / 1000,
-        knobs_before=engine.knobs,
-        verdict=verdict,
-        gain=found.gain,
-        cost_running=found.costs[engine.knobs],
-        cost_best=found.costs[found.best],
-        trials=found.simulated,
-        pending=states.count(JobState.PENDING),
-        running=states.count(JobState.RUNNING),
-        arrivals=len(situation.workload) - len(states),
-        search_s=wall_s() - began,
-    )
-    return one, leaders if found.idle else found.leaders(_LEADERS)
 
 
 def segments_of(table: pl.DataFrame, interval_ms: int) -> dict[str, dict[str, float]]:

@@ -34,7 +34,7 @@ def oracle_future(
         [truth.facts[job] for job in coming],
         [truth.duration_ms[job] for job in coming],
     )
-    return situation_of(engine, snapshot, future, policy, environment, run_on_ms)
+    return situation_of(snapshot, future, engine.cluster, policy, environment, run_on_ms)
 
 
 def last_hour_again(
@@ -62,7 +62,7 @@ def last_hour_again(
         [replace(truth.facts[job], submit_ms=truth.facts[job].submit_ms + interval_ms) for job in recent],
         [_guess_ms(active[job]) if job in active else truth.duration_ms[job] for job in recent],
     )
-    return situation_of(engine, snapshot, future, policy, environment, interval_ms)
+    return situation_of(snapshot, future, engine.cluster, policy, environment, interval_ms)
 
 
 def _guess_ms(job: JobView) -> int:

@@ -17,8 +17,8 @@ from trimtab.simulate.engines import make_engine
 from trimtab.simulate.run import World
 from trimtab.simulate.trials import Trials
 from trimtab.simulate.workload import Workload
-from trimtab.studies.evaluate import Plan
 from trimtab.studies.futures import oracle_future
+from trimtab.studies.lines import Plan
 from trimtab.traces.trace import DAY_MS, Trace
 from trimtab.world import Seeds
 

@@ -1,0 +1,119 @@
+"""The Generation Engine: forecasts put together to situations in which settings can be tried (AutoSched, §4).
+
+A future is the work that running and waiting jobs have left and the jobs to come. Nothing in it is known:
+how long a job will run is drawn from what alike jobs ran, who comes is copied from the past.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.forecast.arrivals import Arrivals, day_again, forecast_arrivals
+from trimtab.forecast.history import Integers, Past
+from trimtab.forecast.remaining import LocalPredictor
+from trimtab.job import FULL_SPEED_PPM, JobFacts
+from trimtab.search.futures import Future, situation_of
+from trimtab.search.scene import Scene
+from trimtab.simulate.whatif import Situation
+from trimtab.world import Seeds
+
+DAYS_AGO = "days-ago"  # each future copies another past day
+NO_ARRIVALS = "none"
+_DAYS_AGO = (1, 7, 2, 3)
+_UNIFORMS = 1 << 16  # jobs that have numbers of their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecasting:
+    """What the futures of a search are.
+
+    Attributes:
+        arrivals: A method of `forecast.arrivals`, `days-ago` or `none`.
+        remaining: A mode of the Local Predictor.
+        futures: How many.
+        arrivals_ms: How far into the future arrivals are taken.
+        run_on_ms: How long a trial's simulation runs on.
+    """
+
+    arrivals: str
+    remaining: str
+    futures: int
+    arrivals_ms: int
+    run_on_ms: int
+
+
+class Generation:
+    """Makes futures, hour after hour. A job draws the same numbers in every hour and for all settings."""
+
+    def __init__(self, how: Forecasting, seeds: Seeds) -> None:
+        self._how = how
+        self._seeds = seeds
+        self._predictor = LocalPredictor(how.remaining, seeds)
+
+    def situations(self, scene: Scene, most: int) -> list[Situation]:
+        """Return one situation for each future, at most so many."""
+        self._predictor.refresh(scene.past)
+        return [self._situation(scene, number) for number in range(min(self._how.futures, most))]
+
+    def _situation(self, scene: Scene, number: int) -> Situation:
+        coming = self._arrivals(scene.past, number)
+        active = scene.active_rows
+        unknown = coming.source[~scene.past.completed[coming.source]]
+        rows = np.concatenate([active, unknown])
+        left_ms = self._left_ms(scene.past, rows, number)
+        run_ms = scene.past.ran_ms[coming.source].copy()
+        run_ms[~scene.past.completed[coming.source]] += left_ms[len(active) :]
+        future = Future(
+            _whole_ms(scene, left_ms[: len(active)]), _copies(scene.facts, coming), run_ms.tolist()
+        )
+        how = self._how
+        return situation_of(
+            scene.snapshot, future, scene.cluster, scene.policy, scene.environment, how.run_on_ms
+        )
+
+    def _arrivals(self, past: Past, number: int) -> Arrivals:
+        how = self._how
+        if how.arrivals == NO_ARRIVALS:
+            none = np.zeros(0, dtype=np.int64)
+            return Arrivals(none, none, NO_ARRIVALS)
+        if how.arrivals == DAYS_AGO:
+            return day_again(past, how.arrivals_ms, _DAYS_AGO[number % len(_DAYS_AGO)])
+        dice = self._seeds.stream("arrivals", number, past.now_ms) if number else None
+        return forecast_arrivals(past, how.arrivals_ms, how.arrivals, dice)
+
+    def _left_ms(self, past: Past, rows: Integers, number: int) -> Integers:
+        """Return drawn remaining service of jobs that have not completed."""
+        table = self._seeds.stream("remaining", number).random((_UNIFORMS, 2))
+        uniforms: NDArray[np.float64] = table[rows % _UNIFORMS]
+        return np.asarray(self._predictor.remaining_ms(past, rows, uniforms[None])[0], dtype=np.int64)
+
+
+def _whole_ms(scene: Scene, left_ms: Integers) -> list[int]:
+    """Return whole run times: work done, rounded up, and what is left."""
+    done = (-(-job.done // FULL_SPEED_PPM) for job in scene.snapshot.jobs)
+    return [ran_ms + more_ms for ran_ms, more_ms in zip(done, left_ms.tolist(), strict=True)]
+
+
+def _copies(facts: Sequence[JobFacts], coming: Arrivals) -> list[JobFacts]:
+    """Return what the arrivals will have submitted."""
+    return [
+        JobFacts(one.label, submit_ms, one.gpus, one.vc, one.user, one.name, one.skew_ppm, one.spread_ppm)
+        for one, submit_ms in zip(
+            (facts[row] for row in coming.source.tolist()), coming.submit_ms.tolist(), strict=True
+        )
+    ]
+
+
+def digest_of(situations: Sequence[Situation]) -> str:
+    """Return eight hex digits that tell one set of futures from another."""
+    total = 0
+    for one in situations:
+        submits = np.array([facts.submit_ms for facts in one.workload.facts], dtype=np.int64)
+        total = zlib.crc32(np.array(one.workload.duration_ms, dtype=np.int64).tobytes(), total)
+        total = zlib.crc32(submits.tobytes(), total)
+    return f"{total:08x}"

@@ -1,0 +1,273 @@
+"""The lines of an evaluation: ways of choosing the settings, and what each of them may know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from trimtab.cluster import Cluster
+from trimtab.control.advisor import Advisor, CausalAdvisor, PoolingAdvisor
+from trimtab.control.guardrails import Guardrails, judge
+from trimtab.control.rounds import Round
+from trimtab.errors import ConfigError
+from trimtab.job import JobState
+from trimtab.knobs import Knobs
+from trimtab.policies.catalog import find_policy
+from trimtab.search.evidence import Pooling
+from trimtab.search.futures import snapshot_at
+from trimtab.search.generation import Forecasting, Generation
+from trimtab.search.scene import Scene
+from trimtab.search.space import SearchSpace
+from trimtab.search.spaces import search_space
+from trimtab.search.tuner import Search, Tuning, search
+from trimtab.simulate.engines import Simulation
+from trimtab.simulate.run import World
+from trimtab.simulate.state import Environment
+from trimtab.simulate.trials import Trials
+from trimtab.simulate.whatif import Situation
+from trimtab.simulate.workload import Workload
+from trimtab.studies.futures import last_hour_again, oracle_future
+from trimtab.studies.watch import Watch
+from trimtab.traces.trace import DAY_MS, Trace
+from trimtab.world import Seeds, wall_s
+
+LINES = {
+    "fixed": "the policy's default settings, never changed",
+    "fixed-week": "tuned once, on the seven days before the window replayed from an empty cluster",
+    "selftune": "tuned every hour on the last hour's jobs",
+    "trimtab": "tuned every hour on one forecast hour with a causal model, as AutoSched's paper has it",
+    "trimtab-plus": "tuned every hour on several forecast futures, where the gain is sure on all of them",
+    "oracle": "tuned every hour knowing the true future: what perfect forecasts would give this search",
+}
+
+# Lines that begin with the setting tuned on the week before; the others begin with the default.
+FROM_WEEK = ("fixed-week", "trimtab", "trimtab-plus", "oracle")
+
+# Settings that did best at the last search are the first to be tried at the next.
+_LEADERS = 4
+
+_HOUR_MS = 3_600_000
+
+PAPER = Forecasting(
+    arrivals="nearest", remaining="paper", futures=1, arrivals_ms=_HOUR_MS, run_on_ms=_HOUR_MS
+)
+PLUS = Forecasting(
+    arrivals="days-ago", remaining="kaplan-meier", futures=2, arrivals_ms=DAY_MS, run_on_ms=DAY_MS
+)
+POOLING = Pooling()
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How an evaluation is done; times in ms.
+
+    Attributes:
+        tuning: Objective, sampler and budget of each search.
+        rails: Gain threshold and dwell of selftune and oracle; 1 takes any gain.
+        interval_ms: Time between searches.
+        arrivals_ms: How far into the future arrivals are taken (oracle).
+        run_on_ms: How long a candidate's simulation runs on (oracle); the next hour alone is myopic.
+        paper, plus: What the lines trimtab and trimtab-plus forecast.
+        paper_gain_min: The gain that trimtab changes for.
+        sure: Standard errors that trimtab-plus takes off a gain before it believes it.
+    """
+
+    tuning: Tuning
+    rails: Guardrails
+    interval_ms: int = _HOUR_MS
+    arrivals_ms: int = DAY_MS
+    run_on_ms: int = 2 * DAY_MS
+    paper: Forecasting = PAPER
+    plus: Forecasting = PLUS
+    paper_gain_min: float = 1.1
+    pooling: Pooling = POOLING
+    sure: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("interval_ms", "arrivals_ms", "run_on_ms"):
+            if getattr(self, name) <= 0:
+                option = name.removesuffix("_ms").replace("_", "-")
+                raise ConfigError(f"{option} must be longer than nothing; nothing was run.")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What all lines of an evaluation share.
+
+    Attributes:
+        whole: The trace with what is before the window. trace: The window's jobs.
+    """
+
+    whole: Trace
+    trace: Trace
+    workload: Workload
+    cluster: Cluster
+    policy: str
+    base: Knobs
+    world: World
+    plan: Plan
+    trials: Trials
+    start_ms: int
+    end_ms: int
+    progress: Progress
+
+    @property
+    def environment(self) -> Environment:
+        return self.world.environment(self.workload)
+
+    @property
+    def space(self) -> SearchSpace:
+        return search_space(find_policy(self.policy), self.base, self.world.placement)
+
+    def search(
+        self, situation: Situation, running: Knobs, name: Sequence[object], first: Sequence[Knobs]
+    ) -> Search:
+        """Search one situation with the evaluation's tuning."""
+        tuning = self.plan.tuning
+        return search(
+            lambda knobs: [one.cost for one in self.trials.measure(situation, knobs, tuning.objective)],
+            self.space,
+            running,
+            tuning,
+            Seeds(self.world.seed + _number(name)),
+            first,
+        )
+
+
+def _number(name: Sequence[object]) -> int:
+    """Return a number that differs by line and hour, so that each search has streams of its own."""
+    return int(Seeds(0).stream("search", *name).integers(1 << 40))
+
+
+@dataclass(frozen=True)
+class Week:
+    """What a search on the week before the window found.
+
+    Attributes:
+        knobs: The best setting. costs: What each setting tried costs, in s, the week replayed.
+        note: What it rests on, for people. search_s: The seconds it took.
+    """
+
+    knobs: Knobs
+    costs: Mapping[Knobs, float]
+    note: str
+    search_s: float = 0.0
+
+
+class Chooser(Protocol):
+    """Chooses settings, round after round."""
+
+    def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
+        """Return the record of one round, for a cluster that has run up to an instant."""
+        ...
+
+
+def choosing(stage: Stage, line: str, week: Week | None) -> Chooser | None:
+    """Return how a line chooses its settings; None if it never changes them."""
+    if line == "selftune":
+        return Retuning(stage, line, _last_hour)
+    if line == "oracle":
+        return Retuning(stage, line, _true_future)
+    if line in ("trimtab", "trimtab-plus"):
+        return Forecasted(stage, _advisor(stage, line, week))
+    return None
+
+
+# ---- lines without a forecast --------------------------------------------------------------------
+
+
+def _last_hour(stage: Stage, engine: Simulation, now_ms: int) -> Situation:
+    plan = stage.plan
+    return last_hour_again(engine, now_ms, stage.workload, stage.policy, stage.environment, plan.interval_ms)
+
+
+def _true_future(stage: Stage, engine: Simulation, now_ms: int) -> Situation:
+    plan = stage.plan
+    return oracle_future(
+        engine, now_ms, stage.workload, stage.policy, stage.environment, plan.arrivals_ms, plan.run_on_ms
+    )
+
+
+@dataclass
+class Retuning:
+    """Searches one future that it is given, and changes for any gain that reaches the plan's threshold."""
+
+    stage: Stage
+    line: str
+    future: Callable[[Stage, Simulation, int], Situation]
+    leaders: list[Knobs] = field(default_factory=list)
+
+    def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
+        began = wall_s()
+        stage, running = self.stage, engine.knobs
+        situation = self.future(stage, engine, now_ms)
+        count = (now_ms - stage.start_ms) // stage.plan.interval_ms
+        found = stage.search(situation, running, [self.line, count], self.leaders)
+        if not found.idle:
+            self.leaders = found.leaders(_LEADERS)
+        verdict = judge(
+            running, running_for_ms, found.best, found.gain, stage.plan.rails, found.costs[running]
+        )
+        states = [job.state for job in situation.snapshot.jobs]
+        return Round(
+            time_s=situation.snapshot.now_ms / 1000,
+            knobs_before=running,
+            verdict=verdict,
+            gain=found.gain,
+            cost_running=found.costs[running],
+            cost_best=found.costs[found.best],
+            trials=found.simulated,
+            pending=states.count(JobState.PENDING),
+            running=states.count(JobState.RUNNING),
+            arrivals=len(situation.workload) - len(states),
+            search_s=wall_s() - began,
+        )
+
+
+# ---- forecast lines ------------------------------------------------------------------------------
+
+
+def _advisor(stage: Stage, line: str, week: Week | None) -> Advisor:
+    plan, seeds = stage.plan, Seeds(stage.world.seed)
+    if line == "trimtab":
+        rails = replace(plan.rails, gain_min=plan.paper_gain_min)
+        return CausalAdvisor(Generation(plan.paper, seeds), stage.trials, plan.tuning, rails, seeds)
+    prior = {knobs: math.log1p(cost) for knobs, cost in (week.costs if week else {}).items()}
+    return PoolingAdvisor(
+        Generation(plan.plus, seeds),
+        stage.trials,
+        plan.tuning,
+        plan.rails,
+        plan.pooling,
+        plan.sure,
+        seeds,
+        prior,
+    )
+
+
+class Forecasted:
+    """Shows an advisor what is known of the evaluation's cluster, and no more."""
+
+    def __init__(self, stage: Stage, advisor: Advisor) -> None:
+        self._stage, self._advisor = stage, advisor
+        whole = replace(stage.whole, zero_ms=stage.trace.zero_ms)
+        self._watch = Watch(whole, stage.start_ms, stage.end_ms, stage.world.spread_ppm)
+
+    def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
+        stage = self._stage
+        snapshot = snapshot_at(engine, now_ms)
+        scene = Scene(
+            snapshot=snapshot,
+            past=self._watch.past(engine, snapshot, now_ms),
+            facts=self._watch.facts,
+            first_row=self._watch.first_row,
+            cluster=stage.cluster,
+            policy=stage.policy,
+            environment=stage.environment,
+            space=stage.space,
+        )
+        return self._advisor.advise(scene, running_for_ms)
