@@ -65,7 +65,7 @@ def last_hour_again(
         engine,
         snapshot,
         [_guess_ms(job) for job in snapshot.jobs],
-        [replace(truth.facts[job], submit_ms=truth.facts[job].submit_ms + interval_ms) for job in recent],
+        [truth.facts[job]._replace(submit_ms=truth.facts[job].submit_ms + interval_ms) for job in recent],
         [_guess_ms(active[job]) if job in active else truth.duration_ms[job] for job in recent],
         policy,
         environment,
