@@ -17,7 +17,7 @@ static std::vector<std::pair<std::int64_t, JobId>> all_after(LineUp line, const 
     std::vector<std::pair<std::int64_t, JobId>> all;
     for (const Later::Run& run : found) {
         if (!std::is_sorted(run.rbegin(), run.rend())) throw InvariantError("a run of later jobs is not in order");
-        for (const Order& order : run) all.emplace_back(order.key, order.id);
+        for (const LateJob& late : run) all.emplace_back(late.order.key, late.order.id);
     }
     std::sort(all.begin(), all.end());
     return all;

@@ -24,8 +24,9 @@ public:
 
     // Give (sign 1) or take (-1) GPUs.
     void add(const Nodes& nodes, std::int32_t sign) {
-        for (const Share share : nodes) add(share.node, share.gpus * sign);
+        for (const Share share : nodes) add(share, sign);
     }
+    void add(Share share, std::int32_t sign) { add(share.node, share.gpus * sign); }
 
     friend bool operator==(const Layer& one, const Layer& two) = default;
 

@@ -10,11 +10,11 @@ namespace {
 constexpr std::ptrdiff_t NEAR_THE_END = 512;
 constexpr std::size_t MOST_FRESH = 64;
 
-bool is_valid(const std::vector<Job>& jobs, JobId id, std::uint32_t turn) {
-    return jobs[static_cast<std::size_t>(id)].turn == turn;
-}
+const Job& job_of(const std::vector<Job>& jobs, JobId id) { return jobs[static_cast<std::size_t>(id)]; }
 
-bool comes_last(const Order& one, const Order& two) { return two < one; }
+bool is_valid(const std::vector<Job>& jobs, JobId id, std::uint32_t turn) { return job_of(jobs, id).turn == turn; }
+
+bool comes_last(const LateJob& one, const LateJob& two) { return two < one; }
 
 }  // namespace
 
@@ -94,17 +94,22 @@ void LineUp::after(const std::vector<Job>& jobs, const Order& place, Ms now_ms, 
 
 void LineUp::collect(const std::vector<Job>& jobs, Rate& rate, const Order& place, Ms now_ms, Later& found) {
     std::vector<Entry>& sorted = rate.sorted;
-    while (!sorted.empty() && !is_valid(jobs, sorted.back().id, sorted.back().turn)) sorted.pop_back();
+    const Wide fallen = static_cast<Wide>(now_ms) * rate.fall, least = rate.least;
     Later::Run& run = found.open();
-    for (auto entry = sorted.rbegin(); entry != sorted.rend(); ++entry) {
-        const Wide key = rate.key_at(*entry, now_ms);
+    auto next = sorted.end(), kept = next;  // those out of date drop out of the end that is looked at
+    while (next != sorted.begin()) {
+        const Wide key = std::max(least, (next - 1)->line - fallen);
         if (key < place.key) break;
-        if (!is_valid(jobs, entry->id, entry->turn)) continue;
-        const Order order{static_cast<std::int64_t>(key), 0, place.level, entry->id};
-        if (place < order) run.push_back(order);
+        const Entry entry = *--next;
+        const Job& job = job_of(jobs, entry.id);
+        if (job.turn != entry.turn) continue;
+        *--kept = entry;
+        const Order order{static_cast<std::int64_t>(key), 0, place.level, entry.id};
+        if (place < order) run.emplace_back(order, job);
     }
+    sorted.erase(next, kept);
     // Keys that have stopped are equal, and stand by their old order.
-    if (!run.empty() && run.back().key == rate.least) {
+    if (!run.empty() && run.back().order.key == rate.least) {
         std::sort(run.begin(), run.end(), comes_last);
     }
     found.keep();
@@ -116,7 +121,7 @@ void LineUp::collect_fresh(const std::vector<Job>& jobs, Rate& rate, const Order
     Later::Run& run = found.open();
     for (const Entry& entry : rate.fresh) {
         const Order order{static_cast<std::int64_t>(rate.key_at(entry, now_ms)), 0, place.level, entry.id};
-        if (place < order) run.push_back(order);
+        if (place < order) run.emplace_back(order, job_of(jobs, order.id));
     }
     std::sort(run.begin(), run.end(), comes_last);
     found.keep();
@@ -130,7 +135,7 @@ void LineUp::collect_unpaid(const std::vector<Job>& jobs, const Order& place, Ms
         const bool is_here = is_valid(jobs, unpaid.id, unpaid.turn);
         if (is_here && unpaid.key.paid_ms > now_ms) {
             const Order order{unpaid.key.at(now_ms), 0, place.level, unpaid.id};
-            if (place < order) run.push_back(order);
+            if (place < order) run.emplace_back(order, job_of(jobs, order.id));
             ++at;
             continue;
         }

@@ -11,10 +11,20 @@
 
 namespace trimtab {
 
-// Running jobs that come later in a walk than somebody, in runs; the last job is the first of its run.
+// A running job that comes later in a walk than somebody, and the GPUs it holds if they are on one node: who goes
+// through many of these need not look at the jobs.
+struct LateJob {
+    Order order;
+    Share share;  // no GPUs: on several nodes
+
+    LateJob(const Order& its, const Job& job) : order(its), share(job.nodes.size() == 1 ? *job.nodes.begin() : Share{}) {}
+    friend bool operator<(const LateJob& one, const LateJob& two) { return one.order < two.order; }
+};
+
+// Such jobs, in runs; the last job is the first of its run.
 class Later {
 public:
-    using Run = std::vector<Order>;
+    using Run = std::vector<LateJob>;
 
     void clear() { used_ = 0; }
     bool empty() const { return used_ == 0; }
@@ -29,12 +39,16 @@ public:
     }
     void keep() { used_ += runs_[used_].empty() ? 0 : 1; }
 
-    // Leave out those that do not come after `order`, and tell about each.
+    // Leave out those that do not come after `order`, and tell about each; where none is left, there is nothing to tell.
     template <typename Tell>
     void leave_out(const Order& order, Tell tell) {
+        if (std::none_of(begin(), end(), [&](const Run& run) { return order < run.front().order; })) {
+            clear();
+            return;
+        }
         for (std::size_t at = 0; at < used_;) {
             Run& run = runs_[at];
-            for (; !run.empty() && !(order < run.back()); run.pop_back()) tell(run.back().id);
+            for (; !run.empty() && !(order < run.back().order); run.pop_back()) tell(run.back());
             if (run.empty()) {
                 run.swap(runs_[--used_]);
             } else {

@@ -56,12 +56,9 @@ void Walk::run(const Scene& scene, Partition& part) {
     listed_.clear();
 }
 
-// Enter an item in its place; most come soon, near the end.
+// Enter an item in its place.
 void Walk::push(const Item& item) {
-    std::size_t place = items_.size();
-    items_.push_back(item);
-    for (; place > 0 && items_[place - 1].order < item.order; --place) items_[place] = items_[place - 1];
-    items_[place] = item;
+    items_.insert(std::upper_bound(items_.begin(), items_.end(), item, comes_later), item);
 }
 
 bool Walk::alone(const Job& job) const {
@@ -121,13 +118,22 @@ void Walk::extend(const Job& job, const Order& order) {
     if (later_.empty()) return;
     reach_ = part_->index.layer(job.level);
     for (const Later::Run& run : later_) {
-        for (const Order& other : run) reach_.add(scene_->job(other.id).nodes, 1);
+        for (const LateJob& other : run) extend_by(other, 1);
     }
 }
 
 // A walk asks in ascending order, so of the later jobs that were found some only have to be left out.
 void Walk::leave_out(const Order& order) {
-    later_.leave_out(order, [this](JobId id) { reach_.add(scene_->job(id).nodes, -1); });
+    later_.leave_out(order, [this](const LateJob& other) { extend_by(other, -1); });
+}
+
+// Add (sign 1) or take off (-1) what a later job holds.
+void Walk::extend_by(const LateJob& other, std::int32_t sign) {
+    if (other.share.gpus > 0) {
+        reach_.add(other.share, sign);
+    } else {
+        reach_.add(scene_->job(other.order.id).nodes, sign);
+    }
 }
 
 // Find the running jobs of the job's own level that come later in the walk. Where the engine keeps the order, only
@@ -151,9 +157,9 @@ void Walk::sort_later(const std::vector<JobId>& jobs, const Order& order) {
         const Job& other = scene_->job(id);
         if (other.level != order.level || other.shielded) continue;
         const Order its = scene_->order(other);
-        if (order < its) run.push_back(its);
+        if (order < its) run.emplace_back(its, other);
     }
-    std::sort(run.begin(), run.end(), [](const Order& one, const Order& two) { return two < one; });
+    std::sort(run.rbegin(), run.rend());
     later_.keep();
 }
 

@@ -65,6 +65,7 @@ private:
     void find_later(const Job& job, const Order& order);
     void sort_later(const std::vector<JobId>& jobs, const Order& order);
     void leave_out(const Order& order);
+    void extend_by(const LateJob& other, std::int32_t sign);
     void take(std::int32_t top, const Nodes& nodes, std::int32_t sign);
     void doubt(const Nodes& nodes, const Order& order);
     void list_last(std::int32_t level, const Order& order, std::int64_t lacking);

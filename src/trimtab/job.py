@@ -6,9 +6,8 @@ A job's true run time is not here. Only the simulator knows it; a policy sees an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +47,7 @@ _NEXT: dict[tuple[JobState, Move], JobState] = {
 Nodes = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class JobFacts:
+class JobFacts(NamedTuple):
     """What a scheduler is told when a job is submitted."""
 
     label: str

@@ -9,7 +9,6 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -355,7 +354,7 @@ def test_warming_equals_having_been_there() -> None:
     """A run's own estimator and one warmed with its completions afterwards agree to the bit. In whole minutes
     many things happen at one instant: completions come first."""
     exact, lived, warmed = crowd(3), HistoryEstimator(), HistoryEstimator()
-    facts = [replace(facts, submit_ms=facts.submit_ms // 60_000 * 60_000) for facts in exact.facts]
+    facts = [facts._replace(submit_ms=facts.submit_ms // 60_000 * 60_000) for facts in exact.facts]
     workload = Workload(facts, [duration_ms // 60_000 * 60_000 + 60_000 for duration_ms in exact.duration_ms])
     engine = run(workload, 3, lived, retrain_period="2592000")
     finish_ms = [record.finish_ms or 0 for record in engine.records]

@@ -139,7 +139,7 @@ def test_the_clock_may_begin_anywhere(policy, priority, shift_ms):
     @examples(40)
     @given(some.cases([policy]))
     def check(case):
-        facts = [replace(one, submit_ms=one.submit_ms + shift_ms) for one in case.workload.facts]
+        facts = [one._replace(submit_ms=one.submit_ms + shift_ms) for one in case.workload.facts]
         values = dict(case.knobs) if priority is None else {**case.knobs, "priority": priority}
         case = replace(
             case,

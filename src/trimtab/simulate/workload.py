@@ -30,7 +30,7 @@ class Workload:
             spread_ppm: Speed of a gang that is not consolidated.
             seed_order: A random number a job; jobs of one instant are ordered by it instead of by source.
         """
-        submit = [int(time_ms) - trace.zero_ms for time_ms in trace.column("submit_ms")]
+        submit = (trace.column("submit_ms") - trace.zero_ms).tolist()
         columns = [trace.labels(name) for name in ("vc", "user", "name", "model")]
         facts = [
             JobFacts(
