@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trimtab.job import JobFacts
 
@@ -93,4 +93,4 @@ def _side_by_side(members: Sequence[JobFacts]) -> JobFacts:
     if count == 1:
         return first
     submit_ms = sum(one.submit_ms for one in members) // count
-    return replace(first, submit_ms=submit_ms, gpus=first.gpus * count, members=count)
+    return first._replace(submit_ms=submit_ms, gpus=first.gpus * count, members=count)
