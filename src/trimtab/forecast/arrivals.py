@@ -22,6 +22,7 @@ from trimtab.forecast.record import BIN_MS, DAY, HOUR, REACH, WEEK, Booleans, In
 NEIGHBOURS = 8
 PHASE_CONFIDENCE_MIN = 0.3
 DAYS = 14  # of which hours of the day are averaged
+HALF_LIFE_DAYS = 10.0  # of days in blends
 DAYS_AGO = (1, 7, 2, 3)  # of several futures that each copy one day
 
 _LIKENESS = HOUR  # bins before the present that are compared with the past
@@ -83,40 +84,57 @@ class View:
 
     @cached_property
     def distances(self) -> Reals:
-        """Squared distances of the hour before an origin to that before each bin, (bins + 1, origins).
+        """Squared distances of the hour before an origin to that before each bin, (origins, bins + 1).
 
         The mean over twelve bins of squared differences of log (1 + count); infinite where the segment
         after the bin is not usable, not over before the origin, or more than 28 days ago.
         """
         bins = len(self.record)
-        shape = np.full((bins + 1, len(self.origins)), np.inf)
+        found = np.full((len(self.origins), bins + 1), np.inf)
         if bins < _LIKENESS + self.horizon:
-            return shape
+            return found
         logs = np.log1p(self.record.counts.astype(np.float64))
         windows = np.lib.stride_tricks.sliding_window_view(logs, _LIKENESS)
         square = np.einsum("ij,ij->i", windows, windows)
-        ends = np.arange(_LIKENESS, bins + 1)
         seen = self.record.usable(self.origins - _LIKENESS, _LIKENESS)
         mine = np.where(seen, self.origins - _LIKENESS, 0)
-        found = square[:, None] + square[mine] - 2 * (windows @ windows[mine].T)
-        found = np.round(np.maximum(found, 0) / _LIKENESS, _DIGITS)
+        apart = square[mine][:, None] + square - 2 * (windows[mine] @ windows.T)
+        apart = np.round(np.maximum(apart, 0) / _LIKENESS, _DIGITS)
+        ends = np.arange(_LIKENESS, bins + 1)
         usable = self.record.usable(ends - _LIKENESS, _LIKENESS + self.horizon)
-        late = ends[:, None] + self.horizon > self.origins
-        early = ends[:, None] < self.origins - REACH
-        shape[_LIKENESS:] = np.where(late | early | ~usable[:, None] | ~seen, np.inf, found)
-        return shape
+        late = ends + self.horizon > self.origins[:, None]
+        early = ends < self.origins[:, None] - REACH
+        apart[late | early | ~usable | ~seen[:, None]] = np.inf
+        found[:, _LIKENESS:] = apart
+        return found
 
     @cached_property
     def in_phase(self) -> Booleans | None:
-        """Which bins are a multiple of the period before an origin, (bins + 1, origins); None without one."""
+        """Which bins are a multiple of the period before an origin, (origins, bins + 1); None without one."""
         counts = self.record.counts[max(0, int(self.origins[-1]) - REACH) : self.origins[-1]]
         periods = [one for one in find_periods(counts, BIN_MS) if one.confidence >= PHASE_CONFIDENCE_MIN]
         if not periods:
             return None
         period = periods[0].period_ms / BIN_MS
-        ago = self.origins - np.arange(len(self.record) + 1)[:, None]
+        ago = self.origins[:, None] - np.arange(len(self.record) + 1)
         off = np.abs(ago - np.rint(ago / period) * period)
         return np.asarray((off <= _PHASE) & (ago > period / 2))
+
+    @cached_property
+    def neighbours(self) -> list[Piece]:
+        """The segments of least distance, nearest first, weighted by softmax(-distance)."""
+        return self.nearest(NEIGHBOURS, self.distances)
+
+    def nearest(self, count: int, distances: Reals) -> list[Piece]:
+        """Return the segments of least distance, the later one of equals first; see `neighbours`."""
+        ago = np.arange(distances.shape[1])[::-1]
+        key = distances + ago * (0.1**_DIGITS / (10 * distances.shape[1]))
+        count = min(count, distances.shape[1])
+        some = np.argpartition(key, count - 1, axis=1)[:, :count]
+        order = np.take_along_axis(some, np.argsort(np.take_along_axis(key, some, axis=1), axis=1), axis=1)
+        weights = np.exp(-np.sqrt(np.take_along_axis(distances, order, axis=1)))
+        weights /= np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        return [Piece(order[:, place], weights[:, place], 0, self.horizon) for place in range(count)]
 
 
 # ---- forecasters ---------------------------------------------------------------------------------
@@ -130,41 +148,39 @@ def _again(view: View, span: int) -> list[Piece]:
     ]
 
 
-def _hour_of_day(view: View, days: int) -> list[Piece]:
-    """Average the same hours of the last days."""
+def _hour_of_day(view: View, half_life_days: float = float("inf")) -> list[Piece]:
+    """Average the same hours of the last days, the recent ones weighted more by a half-life."""
     pieces = []
     for at in range(0, view.horizon, DAY):
         length = min(DAY, view.horizon - at)
-        day = [view.piece(view.origins - ago * DAY, at, length) for ago in range(1, days + 1)]
-        usable = np.maximum(1, np.sum([piece.weight for piece in day], axis=0))
-        pieces += [piece._replace(weight=piece.weight / usable) for piece in day]
+        days = []
+        for ago in range(1, DAYS + 1):
+            day = view.piece(view.origins - ago * DAY, at, length)
+            days.append(day._replace(weight=day.weight * 0.5 ** (ago / half_life_days)))
+        total = np.sum([day.weight for day in days], axis=0)
+        total = np.where(total > 0, total, 1)
+        pieces += [day._replace(weight=day.weight / total) for day in days]
     return pieces
 
 
-def _neighbours(view: View, count: int, distances: Reals) -> list[Piece]:
-    """Copy the segments of least distance, weighted by softmax(-distance); the later of equal ones."""
-    order = len(distances) - 1 - np.argsort(distances[::-1], axis=0, kind="stable")[:count]
-    squared = np.take_along_axis(distances, order, axis=0)
-    weights = np.exp(-np.sqrt(squared))
-    weights /= np.maximum(weights.sum(axis=0), np.finfo(np.float64).tiny)
-    return [
-        Piece(start, weight, 0, view.horizon)
-        for start, weight in zip(order.astype(np.int64), weights, strict=True)
-    ]
+def _nearest(view: View) -> list[Piece]:
+    """Copy the one nearest segment."""
+    first = view.neighbours[0]
+    return [first._replace(weight=np.ceil(first.weight))]
 
 
 def _phase(view: View) -> list[Piece]:
     """Copy the nearest segment among those that are whole periods ago."""
     if view.in_phase is None:
         return []
-    return _neighbours(view, 1, np.where(view.in_phase, view.distances, np.inf))
+    return view.nearest(1, np.where(view.in_phase, view.distances, np.inf))
 
 
-def _blend(view: View, last_hour: float, days: int, scale: float) -> list[Piece]:
+def _blend(view: View, last_hour: float, scale: float) -> list[Piece]:
     """Mix the last hour into the next one of an hour-of-day mean, and take a share of it all."""
     head = min(HOUR, view.horizon)
     again = view.piece(view.origins - HOUR, 0, head)
-    mean = _hour_of_day(view, days)
+    mean = _hour_of_day(view, HALF_LIFE_DAYS)
     known = np.sum([piece.weight for piece in mean if piece.at == 0], axis=0) > 0
     part = np.where(known, last_hour * again.weight, again.weight)
     pieces = [again._replace(weight=scale * part)]
@@ -206,24 +222,23 @@ NAIVE: Mapping[str, Forecaster] = {
     "last-hour": lambda view: _again(view, HOUR),
     "yesterday": lambda view: _again(view, DAY),
     "last-week": lambda view: _again(view, WEEK),
-    "hour-of-day": lambda view: _hour_of_day(view, DAYS),
+    "hour-of-day": _hour_of_day,
 }
 SIMILAR: Mapping[str, Forecaster] = {
-    "nearest": lambda view: _neighbours(view, 1, view.distances),
+    "nearest": _nearest,
     "phase": _phase,
-    "knn": lambda view: _neighbours(view, NEIGHBOURS, view.distances),
-    "knn-levelled": lambda view: _levelled(view, _neighbours(view, NEIGHBOURS, view.distances)),
+    "knn": lambda view: view.neighbours,
+    "knn-levelled": lambda view: _levelled(view, view.neighbours),
 }
 
 
-def _blender(last_hour: float, days: int, scale: float) -> Forecaster:
-    return lambda view: _blend(view, last_hour, days, scale)
+def _blender(last_hour: float, scale: float) -> Forecaster:
+    return lambda view: _blend(view, last_hour, scale)
 
 
 BLENDS: Mapping[str, Forecaster] = {
-    f"blend-{last_hour:g}-{days}d-x{scale:g}": _blender(last_hour, days, scale)
-    for last_hour in (0.0, 0.25, 0.5)
-    for days in (7, 14)
+    f"blend-{last_hour:g}-x{scale:g}": _blender(last_hour, scale)
+    for last_hour in (0.25, 0.5, 0.75)
     for scale in (1.0, 0.8, 0.6)
 }
 METHODS: Mapping[str, Forecaster] = {**NAIVE, **SIMILAR, **BLENDS}
@@ -365,7 +380,7 @@ def _taken(service: Integers, source: Integers, submit_ms: Integers, weight: Rea
     """Return which jobs are taken at equal steps of weight in the order of service."""
     order = np.lexsort((submit_ms, source, service))
     total = np.cumsum(weight[order])
-    count = int(np.ceil(total[-1] - begin)) if len(total) else 0
-    steps = begin + np.arange(max(0, count))
+    count = int(total[-1] + begin) if len(total) else 0
+    steps = (np.arange(count) + begin) / max(1, count) * (total[-1] if count else 0.0)
     places = np.searchsorted(total, steps, side="right").clip(max=len(order) - 1)
     return np.asarray(order[places], dtype=np.int64)
