@@ -17,7 +17,7 @@ import numpy as np
 from trimtab.errors import ConfigError, UnknownName
 from trimtab.forecast.history import Past
 from trimtab.forecast.period import find_periods
-from trimtab.forecast.record import BIN_MS, DAY, HOUR, REACH, WEEK, Booleans, Integers, Reals, Record
+from trimtab.forecast.record import BIN_MS, DAY, HOUR, KEEP, REACH, WEEK, Booleans, Integers, Reals, Record
 
 NEIGHBOURS = 8
 PHASE_CONFIDENCE_MIN = 0.3
@@ -209,11 +209,10 @@ def _last_known(view: View) -> list[Piece]:
     usable = view.record.usable(np.arange(len(view.record)), span)
     before = np.cumsum(usable)  # usable starts up to a bin
     latest = np.searchsorted(before, before[np.maximum(0, view.origins - span)])
-    pieces = []
-    for at in range(0, view.horizon, span):
-        piece = view.piece(latest.astype(np.int64), at, min(span, view.horizon - at))
-        pieces.append(piece)
-    return pieces
+    return [
+        view.piece(latest.astype(np.int64), at, min(span, view.horizon - at))
+        for at in range(0, view.horizon, span)
+    ]
 
 
 Forecaster = Callable[[View], list[Piece]]
@@ -238,7 +237,7 @@ def _blender(last_hour: float, scale: float) -> Forecaster:
 
 BLENDS: Mapping[str, Forecaster] = {
     f"blend-{last_hour:g}-x{scale:g}": _blender(last_hour, scale)
-    for last_hour in (0.25, 0.5, 0.75)
+    for last_hour in (0.2, 0.4, 0.7)
     for scale in (1.0, 0.8, 0.6)
 }
 METHODS: Mapping[str, Forecaster] = {**NAIVE, **SIMILAR, **BLENDS}
@@ -324,9 +323,8 @@ def arrivals_of(
         raise ConfigError(f"horizon {horizon_ms} ms: it must be longer than nothing; nothing was forecast.")
     asked = next(iter(methods))
     if not len(record):
-        days = (REACH + 12 * DAY) // DAY
         none = np.zeros(0, dtype=np.int64)
-        return Arrivals(none, none, asked, f"no job was submitted in the last {days} days")
+        return Arrivals(none, none, asked, f"no job was submitted in the last {KEEP // DAY} days")
     view = View(record, np.array([len(record)]), -(-horizon_ms // BIN_MS))
     for name, forecaster in {**methods, **_INSTEAD}.items():
         pieces = forecaster(view)

@@ -20,7 +20,7 @@ from trimtab.forecast.record import BIN_MS, DAY, HOUR, WEEK, Integers, Reals, Re
 HALF_LIFE = 3 * DAY
 ORIGINS_MIN = 24  # hours to compare on; with fewer, nothing is chosen by them
 STRANGE_PERCENTILE = 95.0
-FIRST_CHOICE = "blend-0.5-x1"  # until another is better beyond doubt
+FIRST_CHOICE = "blend-0.4-x1"  # until another is better beyond doubt
 
 _DOUBT = 2.0  # standard errors
 _UNKNOWN_RECENTLY = WEEK  # an outage in these bins before the present lowers confidence
