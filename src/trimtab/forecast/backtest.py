@@ -23,6 +23,7 @@ STRANGE_PERCENTILE = 95.0
 FIRST_CHOICE = "blend-0.4-x1"  # until another is better beyond doubt
 
 _DOUBT = 2.0  # standard errors
+_ROUNDING_JOBS = 1e-6
 _UNKNOWN_RECENTLY = WEEK  # an outage in these bins before the present lowers confidence
 
 
@@ -126,7 +127,7 @@ def _tested(record: Record, horizon: int) -> Backtest:
 def _origins(record: Record, horizon: int) -> Integers:
     """Return the hours of a week whose horizon is over and known, as is the hour before, oldest first."""
     latest = len(record) - horizon
-    origins = np.arange(latest, max(HOUR, latest - WEEK) - 1, -HOUR)[::-1]
+    origins = np.arange(latest, max(HOUR - 1, latest - WEEK), -HOUR)[::-1]
     return origins[record.usable(origins - HOUR, HOUR + horizon)]
 
 
@@ -165,7 +166,7 @@ def _best(missed: Mapping[str, Reals], weight: Reals, horizon: int) -> str:
     mean = float(np.dot(share, gain))
     pairs = max(1.0, 1 / float(np.dot(share, share)) * HOUR / max(HOUR, horizon))
     error = float(np.sqrt(np.dot(share, (gain - mean) ** 2) / pairs))
-    return best if mean > _DOUBT * error else FIRST_CHOICE
+    return best if mean > _DOUBT * error + _ROUNDING_JOBS else FIRST_CHOICE
 
 
 def _percentile(view: View) -> float | None:
