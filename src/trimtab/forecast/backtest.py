@@ -80,9 +80,7 @@ def backtest(past: Past, horizon_ms: int) -> Backtest:
     Raises:
         ConfigError: If the horizon is not longer than nothing.
     """
-    if horizon_ms <= 0:
-        raise ConfigError(f"horizon {horizon_ms} ms: it must be longer than nothing; nothing was forecast.")
-    return _tested(Record.of(past), -(-horizon_ms // BIN_MS))
+    return _tested(Record.of(past), horizon_ms)
 
 
 def best_arrivals(
@@ -93,14 +91,15 @@ def best_arrivals(
     Raises:
         ConfigError: If the horizon is not longer than nothing.
     """
-    if horizon_ms <= 0:
-        raise ConfigError(f"horizon {horizon_ms} ms: it must be longer than nothing; nothing was forecast.")
     record = Record.of(past)
-    tested = _tested(record, -(-horizon_ms // BIN_MS))
+    tested = _tested(record, horizon_ms)
     return arrivals_of(record, horizon_ms, {tested.best: METHODS[tested.best]}, dice), tested
 
 
-def _tested(record: Record, horizon: int) -> Backtest:
+def _tested(record: Record, horizon_ms: int) -> Backtest:
+    if horizon_ms <= 0:
+        raise ConfigError(f"horizon {horizon_ms} ms: it must be longer than nothing; nothing was forecast.")
+    horizon = -(-horizon_ms // BIN_MS)
     origins = _origins(record, horizon)
     if len(origins) < ORIGINS_MIN:
         reason = f"only {len(origins)} past hours can be forecast again, {ORIGINS_MIN} are needed"
