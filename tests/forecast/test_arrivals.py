@@ -78,6 +78,27 @@ def test_half_of_the_jobs_are_large_and_small_in_their_proportions() -> None:
     assert np.sort(past.gpus[found.source]).tolist() == [1] * 10 + [8] * 10
 
 
+def test_a_blend_mixes_the_last_hour_into_the_next_one_only() -> None:
+    """Ten jobs an hour for 14 days but 20 in the last hour: 0.4 x 20 + 0.6 x 10, then what the days promise."""
+    usual = regular(0, 14 * DAY_MS, 6 * MINUTE_MS)
+    more = regular(14 * DAY_MS - HOUR_MS, 14 * DAY_MS, 6 * MINUTE_MS)
+    past = history(np.concatenate([usual, more])).as_of(14 * DAY_MS)
+    assert len(forecast_arrivals(past, HOUR_MS, "blend-0.4-x1")) == 14
+    assert len(forecast_arrivals(past, HOUR_MS, "blend-0.4-x0.6")) == 8
+    day = forecast_arrivals(past, 24 * HOUR_MS, "blend-0.4-x1")
+    assert len(day) == pytest.approx(14 + 230, abs=3)
+
+
+def test_a_blend_follows_yesterday_and_the_same_day_of_last_week() -> None:
+    """Jobs of a day: 100, but 200 yesterday and 300 a week ago. 0.6 x the mean + 0.2 x 200 + 0.2 x 300."""
+    sizes = np.full(14, 100)
+    sizes[13], sizes[7] = 200, 300
+    jobs = [day * DAY_MS + np.arange(size) * (DAY_MS // size) for day, size in enumerate(sizes)]
+    past = history(np.concatenate(jobs)).as_of(14 * DAY_MS)
+    found = len(forecast_arrivals(past, 2 * DAY_MS, "blend-0.4-x1"))
+    assert found == pytest.approx(2 * (0.6 * sizes.mean() + 40 + 60), abs=4)
+
+
 def test_days_ago_copies_that_day() -> None:
     past = daily(9).as_of(9 * DAY_MS)
     for days in DAYS_AGO:
