@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from forecast.pasts import DAY_MS, HOUR_MS, daily, empty, history, regular
 from trimtab.errors import ConfigError, UnknownName
-from trimtab.forecast.arrivals import DAYS_AGO, METHODS, Arrivals, day_again, forecast_arrivals
+from trimtab.forecast.arrivals import (
+    DAYS_AGO,
+    METHODS,
+    Arrivals,
+    View,
+    day_again,
+    expected,
+    forecast_arrivals,
+)
 from trimtab.forecast.backtest import FIRST_CHOICE, Backtest, backtest, best_arrivals
 from trimtab.forecast.history import History, Past
 from trimtab.forecast.record import BIN_MS, Record
@@ -79,7 +87,7 @@ def test_half_of_the_jobs_are_large_and_small_in_their_proportions() -> None:
 
 
 def test_a_blend_mixes_the_last_hour_into_the_next_one_only() -> None:
-    """Ten jobs an hour for 14 days but 20 in the last hour: 0.4 x 20 + 0.6 x 10, then what the days promise."""
+    """Ten jobs an hour for 14 days but 20 in the last: 0.4 x 20 + 0.6 x 10, then what the days promise."""
     usual = regular(0, 14 * DAY_MS, 6 * MINUTE_MS)
     more = regular(14 * DAY_MS - HOUR_MS, 14 * DAY_MS, 6 * MINUTE_MS)
     past = history(np.concatenate([usual, more])).as_of(14 * DAY_MS)
@@ -162,6 +170,23 @@ def test_another_future_changes_nothing(seed: int, horizon_ms: int) -> None:
     best_other, tested_other = best_arrivals(other, horizon_ms)
     assert _same(best, best_other)
     assert tested == tested_other
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([HOUR_MS, DAY_MS]))
+def test_past_hours_are_forecast_from_what_was_submitted_before_them(seed: int, horizon_ms: int) -> None:
+    """A backtest's count for an hour is what the same forecaster said at that hour."""
+    now_ms, back_h = 13 * DAY_MS, 1 + seed % 100
+    jobs, horizon = daily(13, seed % 5), horizon_ms // BIN_MS
+    whole, then = Record.of(jobs.as_of(now_ms)), Record.of(jobs.as_of(now_ms - back_h * HOUR_MS))
+    seen = View(whole, np.array([len(then)]), horizon)
+    truly = View(then, np.array([len(then)]), horizon)
+    for name, method in METHODS.items():
+        if name != "phase":  # whose period is the present one at all hours
+            before, after = (
+                expected(view.record, method(view), view.record.counts_before) for view in (truly, seen)
+            )
+            assert np.array_equal(before, after), name
 
 
 # ---- any history ---------------------------------------------------------------------------------
