@@ -7,6 +7,7 @@ outage of the accounting. What happened then is unknown, which is not the same a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +82,7 @@ class Record:
         return np.asarray(before[last] - before[first], dtype=np.float64)
 
 
-def _before(values: NDArray[np.int64] | Reals) -> NDArray:  # type: ignore[type-arg]
+def _before(values: NDArray[np.int64] | Reals) -> NDArray[Any]:
     return np.concatenate([values[:0], [0], np.cumsum(values)])
 
 
