@@ -17,14 +17,17 @@ import numpy as np
 from trimtab.errors import ConfigError, UnknownName
 from trimtab.forecast.history import Past
 from trimtab.forecast.period import find_periods
-from trimtab.forecast.record import BIN_MS, DAY, HOUR, REACH, WEEK, Booleans, Integers, Reals, Record
+from trimtab.forecast.record import BIN_MS, DAY, HOUR, KEEP, REACH, WEEK, Booleans, Integers, Reals, Record
 
 NEIGHBOURS = 8
 PHASE_CONFIDENCE_MIN = 0.3
 DAYS = 14  # of which hours of the day are averaged
-HALF_LIFE_DAYS = 10.0  # of days in blends
 DAYS_AGO = (1, 7, 2, 3)  # of several futures that each copy one day
 
+_EVEN = np.full(DAYS, 1 / DAYS)
+# Shares of days in blends: yesterday tells the level, the same day of last week the kind of day.
+_LEVEL = 0.6 * _EVEN + 0.2 * (np.arange(1, DAYS + 1) == 1) + 0.2 * (np.arange(1, DAYS + 1) == 7)
+_FACTOR_MAX = 3.0
 _LIKENESS = HOUR  # bins before the present that are compared with the past
 _PHASE = HOUR  # bins that a segment may be off a multiple of the period
 _DIGITS = 9  # of squared distances: what rounding makes of equal ones is equal
@@ -148,19 +151,22 @@ def _again(view: View, span: int) -> list[Piece]:
     ]
 
 
-def _hour_of_day(view: View, half_life_days: float = float("inf")) -> list[Piece]:
-    """Average the same hours of the last days, the recent ones weighted more by a half-life."""
+def _days(view: View, shares: Reals) -> list[Piece]:
+    """Average the same hours of the last days, weighted by shares of shape (days,), the last day's first."""
     pieces = []
     for at in range(0, view.horizon, DAY):
         length = min(DAY, view.horizon - at)
-        days = []
-        for ago in range(1, DAYS + 1):
-            day = view.piece(view.origins - ago * DAY, at, length)
-            days.append(day._replace(weight=day.weight * 0.5 ** (ago / half_life_days)))
-        total = np.sum([day.weight for day in days], axis=0)
-        total = np.where(total > 0, total, 1)
-        pieces += [day._replace(weight=day.weight / total) for day in days]
+        days = [view.piece(view.origins - ago * DAY, at, length) for ago in range(1, len(shares) + 1)]
+        weights = shares[:, None] * np.array([day.weight for day in days])
+        total = weights.sum(axis=0)
+        weights /= np.where(total > 0, total, 1)
+        pieces += [day._replace(weight=weight) for day, weight in zip(days, weights, strict=True)]
     return pieces
+
+
+def _hour_of_day(view: View) -> list[Piece]:
+    """Average the same hours of the last days."""
+    return _days(view, _EVEN)
 
 
 def _nearest(view: View) -> list[Piece]:
@@ -177,30 +183,42 @@ def _phase(view: View) -> list[Piece]:
 
 
 def _blend(view: View, last_hour: float, scale: float) -> list[Piece]:
-    """Mix the last hour into the next one of an hour-of-day mean, and take a share of it all."""
+    """Mix the last hour into the next one of an hour-of-day mean, and take a share of it all.
+
+    After the next hour, jobs are those of all days, and as many as yesterday and the same day of last week
+    promise together with the mean day: these two tell how busy a day is, and a single day's jobs are too
+    few to tell what they are like.
+    """
     head = min(HOUR, view.horizon)
     again = view.piece(view.origins - HOUR, 0, head)
-    mean = _hour_of_day(view, HALF_LIFE_DAYS)
-    known = np.sum([piece.weight for piece in mean if piece.at == 0], axis=0) > 0
+    even = _hour_of_day(view)
+    known = np.sum([day.weight for day in even if day.at == 0], axis=0) > 0
     part = np.where(known, last_hour * again.weight, again.weight)
-    pieces = [again._replace(weight=scale * part)]
-    for piece in mean:
-        if piece.at == 0:
-            pieces.append(piece._replace(weight=scale * (1 - part) * piece.weight, length=head))
-            piece = piece._replace(start=piece.start + head, at=head, length=piece.length - head)
-        if piece.length:
-            pieces.append(piece._replace(weight=scale * piece.weight))
-    return pieces
+    pieces = [again._replace(weight=part)]
+    level = expected(view.record, _days(view, _LEVEL), view.record.counts_before)
+    for day, levelled in zip(even, _scaled(view, even, level), strict=True):
+        cut = head if day.at == 0 else 0
+        if cut:
+            pieces.append(day._replace(weight=(1 - part) * day.weight, length=cut))
+        if day.length > cut:
+            pieces.append(levelled._replace(start=day.start + cut, at=day.at + cut, length=day.length - cut))
+    return [piece._replace(weight=scale * piece.weight) for piece in pieces]
 
 
 def _levelled(view: View, pieces: Sequence[Piece]) -> list[Piece]:
-    """Take more or fewer of the jobs: the mean of what the pieces and the last hour promise."""
+    """Take more or fewer of the jobs: as many as the pieces promise in the mean with the last hour."""
     record = view.record
     hourly = record.sums(record.counts_before, view.origins - HOUR, HOUR) * (view.horizon / HOUR)
     promised = expected(record, pieces, record.counts_before)
-    factor = np.divide(hourly, promised, out=np.ones_like(promised), where=promised > 0)
-    factor = np.where(record.usable(view.origins - HOUR, HOUR), (1 + np.minimum(factor, 3)) / 2, 1)
-    return [piece._replace(weight=piece.weight * factor) for piece in pieces]
+    known = record.usable(view.origins - HOUR, HOUR)
+    return _scaled(view, pieces, np.where(known, (promised + hourly) / 2, promised))
+
+
+def _scaled(view: View, pieces: Sequence[Piece], counts: Reals) -> list[Piece]:
+    """Weight pieces so that they promise counts, shape (origins,); at most thrice what they do promise."""
+    promised = expected(view.record, pieces, view.record.counts_before)
+    factor = np.divide(counts, promised, out=np.ones_like(promised), where=promised > 0)
+    return [piece._replace(weight=piece.weight * np.minimum(factor, _FACTOR_MAX)) for piece in pieces]
 
 
 def _last_known(view: View) -> list[Piece]:
@@ -209,11 +227,10 @@ def _last_known(view: View) -> list[Piece]:
     usable = view.record.usable(np.arange(len(view.record)), span)
     before = np.cumsum(usable)  # usable starts up to a bin
     latest = np.searchsorted(before, before[np.maximum(0, view.origins - span)])
-    pieces = []
-    for at in range(0, view.horizon, span):
-        piece = view.piece(latest.astype(np.int64), at, min(span, view.horizon - at))
-        pieces.append(piece)
-    return pieces
+    return [
+        view.piece(latest.astype(np.int64), at, min(span, view.horizon - at))
+        for at in range(0, view.horizon, span)
+    ]
 
 
 Forecaster = Callable[[View], list[Piece]]
@@ -238,7 +255,7 @@ def _blender(last_hour: float, scale: float) -> Forecaster:
 
 BLENDS: Mapping[str, Forecaster] = {
     f"blend-{last_hour:g}-x{scale:g}": _blender(last_hour, scale)
-    for last_hour in (0.25, 0.5, 0.75)
+    for last_hour in (0.2, 0.4, 0.7)
     for scale in (1.0, 0.8, 0.6)
 }
 METHODS: Mapping[str, Forecaster] = {**NAIVE, **SIMILAR, **BLENDS}
@@ -324,9 +341,8 @@ def arrivals_of(
         raise ConfigError(f"horizon {horizon_ms} ms: it must be longer than nothing; nothing was forecast.")
     asked = next(iter(methods))
     if not len(record):
-        days = (REACH + 12 * DAY) // DAY
         none = np.zeros(0, dtype=np.int64)
-        return Arrivals(none, none, asked, f"no job was submitted in the last {days} days")
+        return Arrivals(none, none, asked, f"no job was submitted in the last {KEEP // DAY} days")
     view = View(record, np.array([len(record)]), -(-horizon_ms // BIN_MS))
     for name, forecaster in {**methods, **_INSTEAD}.items():
         pieces = forecaster(view)

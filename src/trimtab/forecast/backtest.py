@@ -20,9 +20,10 @@ from trimtab.forecast.record import BIN_MS, DAY, HOUR, WEEK, Integers, Reals, Re
 HALF_LIFE = 3 * DAY
 ORIGINS_MIN = 24  # hours to compare on; with fewer, nothing is chosen by them
 STRANGE_PERCENTILE = 95.0
-FIRST_CHOICE = "blend-0.5-x1"  # until another is better beyond doubt
+FIRST_CHOICE = "blend-0.4-x1"  # until another is better beyond doubt
 
 _DOUBT = 2.0  # standard errors
+_ROUNDING_JOBS = 1e-6
 _UNKNOWN_RECENTLY = WEEK  # an outage in these bins before the present lowers confidence
 
 
@@ -79,9 +80,7 @@ def backtest(past: Past, horizon_ms: int) -> Backtest:
     Raises:
         ConfigError: If the horizon is not longer than nothing.
     """
-    if horizon_ms <= 0:
-        raise ConfigError(f"horizon {horizon_ms} ms: it must be longer than nothing; nothing was forecast.")
-    return _tested(Record.of(past), -(-horizon_ms // BIN_MS))
+    return _tested(Record.of(past), horizon_ms)
 
 
 def best_arrivals(
@@ -92,14 +91,15 @@ def best_arrivals(
     Raises:
         ConfigError: If the horizon is not longer than nothing.
     """
-    if horizon_ms <= 0:
-        raise ConfigError(f"horizon {horizon_ms} ms: it must be longer than nothing; nothing was forecast.")
     record = Record.of(past)
-    tested = _tested(record, -(-horizon_ms // BIN_MS))
+    tested = _tested(record, horizon_ms)
     return arrivals_of(record, horizon_ms, {tested.best: METHODS[tested.best]}, dice), tested
 
 
-def _tested(record: Record, horizon: int) -> Backtest:
+def _tested(record: Record, horizon_ms: int) -> Backtest:
+    if horizon_ms <= 0:
+        raise ConfigError(f"horizon {horizon_ms} ms: it must be longer than nothing; nothing was forecast.")
+    horizon = -(-horizon_ms // BIN_MS)
     origins = _origins(record, horizon)
     if len(origins) < ORIGINS_MIN:
         reason = f"only {len(origins)} past hours can be forecast again, {ORIGINS_MIN} are needed"
@@ -126,7 +126,7 @@ def _tested(record: Record, horizon: int) -> Backtest:
 def _origins(record: Record, horizon: int) -> Integers:
     """Return the hours of a week whose horizon is over and known, as is the hour before, oldest first."""
     latest = len(record) - horizon
-    origins = np.arange(latest, max(HOUR, latest - WEEK) - 1, -HOUR)[::-1]
+    origins = np.arange(latest, max(HOUR - 1, latest - WEEK), -HOUR)[::-1]
     return origins[record.usable(origins - HOUR, HOUR + horizon)]
 
 
@@ -165,7 +165,7 @@ def _best(missed: Mapping[str, Reals], weight: Reals, horizon: int) -> str:
     mean = float(np.dot(share, gain))
     pairs = max(1.0, 1 / float(np.dot(share, share)) * HOUR / max(HOUR, horizon))
     error = float(np.sqrt(np.dot(share, (gain - mean) ** 2) / pairs))
-    return best if mean > _DOUBT * error else FIRST_CHOICE
+    return best if mean > _DOUBT * error + _ROUNDING_JOBS else FIRST_CHOICE
 
 
 def _percentile(view: View) -> float | None:

@@ -7,6 +7,7 @@ outage of the accounting. What happened then is unknown, which is not the same a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,8 @@ REACH = 28 * DAY  # how far back an instant may look
 KEEP = REACH + 12 * DAY  # a backtest looks back from instants of its own
 
 OUTAGE_MS = 3 * HOUR * BIN_MS
-_ALIKE_MAX = 2  # pauses at least half as long, itself included, that make a pause unusual
+_ALIKE_MAX = 2  # an unusual pause is one of so few that are at least half as long
+_PAUSES_MIN = 50  # fewer do not tell what is usual
 
 Integers = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -79,23 +81,18 @@ class Record:
         last = np.where(inside, start + length, 0)
         return np.asarray(before[last] - before[first], dtype=np.float64)
 
-    @property
-    def outage_h(self) -> float:
-        """Hours of the record that are unknown."""
-        return float(self.unknown_before[-1]) / HOUR
 
-
-def _before(values: NDArray[np.int64] | Reals) -> NDArray:  # type: ignore[type-arg]
+def _before(values: NDArray[np.int64] | Reals) -> NDArray[Any]:
     return np.concatenate([values[:0], [0], np.cumsum(values)])
 
 
 def _unknown(recent: Past, bins: int) -> Booleans:
     """Return which bins lie wholly in a pause, the one before the present included, that is an outage."""
     unknown = np.zeros(bins, dtype=np.bool_)
-    if not bins:
-        return unknown
     begin_ms = recent.submit_ms
     pause_ms = np.diff(np.append(begin_ms, recent.now_ms))
+    if len(pause_ms) < _PAUSES_MIN:
+        return unknown
     ascending = np.sort(pause_ms)
     for at in np.flatnonzero(pause_ms >= OUTAGE_MS):
         alike = len(ascending) - int(np.searchsorted(ascending, pause_ms[at] / 2))
