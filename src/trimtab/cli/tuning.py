@@ -211,7 +211,8 @@ def print_evaluation(found: Evaluation, spreads: Spreads = ()) -> None:
     )
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("line", "wait", "ratio", "p99 wait", "JCT", "preempt", "switch", "search"):
-        table.add_column(heading, justify="left" if heading == "line" else "right")
+        named = heading == "line"
+        table.add_column(heading, justify="left" if named else "right", no_wrap=named)
     base = found.lines[0].metrics["wait_s_mean"]
     for line in found.lines:
         wait = line.metrics["wait_s_mean"]
