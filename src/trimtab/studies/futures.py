@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trimtab.job import FULL_SPEED_PPM, JobView
 from trimtab.search.futures import Future, situation_of, snapshot_at
 from trimtab.simulate.engines import Simulation

@@ -85,7 +85,7 @@ class Plan:
     plus: Forecasting = PLUS
     paper_gain_min: float = 1.1
     pooling: Pooling = POOLING
-    sure: float = 1.0
+    sure: float = 0.25
 
     def __post_init__(self) -> None:
         for name in ("interval_ms", "arrivals_ms", "run_on_ms"):
