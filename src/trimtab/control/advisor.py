@@ -24,6 +24,7 @@ from trimtab.search.scene import Scene
 from trimtab.search.tuner import Search, Tuning, attempt, climb
 from trimtab.simulate.trials import Trials
 from trimtab.simulate.whatif import Situation
+from trimtab.traces.trace import DAY_MS
 from trimtab.world import Seeds, wall_s
 
 # Settings that did best at the last search are the first to be tried at the next.
@@ -31,8 +32,6 @@ _LEADERS = 4
 
 # Settings that are tried every hour, for all others to be compared with.
 _ANCHORS = 4
-
-_DAY_MS = 86_400_000
 
 
 class Advisor(Protocol):
@@ -83,10 +82,8 @@ class PoolingAdvisor:
         self._prior = prior or {}
 
     def advise(self, scene: Scene, running_for_ms: int) -> Round:
-        began = wall_s()
         most = max(1, self._tuning.budget // (_ANCHORS + 1))  # else there is nothing to compare
-        futures = Futures(self._generation.situations(scene, most), self._trials, self._tuning.objective)
-        forecast_s = wall_s() - began
+        futures = Futures.of(self._generation, scene, most, self._trials, self._tuning.objective)
         found = self._tried(scene, futures)
         if not found.idle:
             self._evidence.add(futures.logs(), self._anchors)
@@ -95,9 +92,7 @@ class PoolingAdvisor:
         gain = self._evidence.gain(scene.running, best, 0.0)
         lower = self._evidence.gain(scene.running, best, self._sure)
         record = {"gain_lower": lower, "chosen": best.jsonable(), **record_of(found)}
-        return _round(
-            scene, running_for_ms, futures, found, best, (gain, lower), self._rails, began, forecast_s, record
-        )
+        return _round(scene, running_for_ms, futures, found, best, (gain, lower), self._rails, record)
 
     def _tried(self, scene: Scene, futures: Futures) -> Search:
         """Try this hour's settings."""
@@ -159,9 +154,7 @@ class CausalAdvisor:
         self._leaders: Sequence[Knobs] = ()
 
     def advise(self, scene: Scene, running_for_ms: int) -> Round:
-        began = wall_s()
-        futures = Futures(self._generation.situations(scene, 1), self._trials, self._tuning.objective)
-        forecast_s = wall_s() - began
+        futures = Futures.of(self._generation, scene, 1, self._trials, self._tuning.objective)
         found = causal_search(
             futures.measure,
             Summary.of(futures.situations[0]),
@@ -170,7 +163,7 @@ class CausalAdvisor:
             self._tuning,
             _seeds(self._seeds, scene),
             self._experience.of(scene.policy, self._tuning.objective.name, scene.space),
-            scene.now_ms // _DAY_MS,
+            scene.now_ms // DAY_MS,
             self._rules,
             self._leaders,
         )
@@ -178,9 +171,7 @@ class CausalAdvisor:
             self._leaders = found.leaders(_LEADERS)
         record = {**record_of(found), "events": [event.jsonable() for event in found.events]}
         gains = found.gain, found.gain
-        return _round(
-            scene, running_for_ms, futures, found, found.best, gains, self._rails, began, forecast_s, record
-        )
+        return _round(scene, running_for_ms, futures, found, found.best, gains, self._rails, record)
 
 
 def _seeds(seeds: Seeds, scene: Scene) -> Seeds:
@@ -196,13 +187,11 @@ def _round(
     best: Knobs,
     gains: tuple[float, float],
     rails: Guardrails,
-    began: float,
-    forecast_s: float,
     record: Mapping[str, Any],
 ) -> Round:
     """Judge the best setting by the second of its gains, expected and lower bound, and write it down."""
     running = scene.running
-    search_s = wall_s() - began
+    search_s = wall_s() - futures.began_s
     return Round(
         time_s=scene.now_ms / 1000,
         knobs_before=running,
@@ -217,7 +206,7 @@ def _round(
         search_s=search_s,
         record={
             "futures": digest_of(futures.situations),
-            "seconds": {"forecast": forecast_s, "search": search_s - forecast_s},
+            "seconds": {"forecast": futures.forecast_s, "search": search_s - futures.forecast_s},
             **record,
         },
     )
@@ -230,6 +219,17 @@ class Futures:
     situations: Sequence[Situation]
     trials: Trials
     objective: Objective
+    began_s: float  # when they began to be made
+    forecast_s: float  # how long it took
+
+    @classmethod
+    def of(
+        cls, generation: Generation, scene: Scene, most: int, trials: Trials, objective: Objective
+    ) -> Futures:
+        """Make at most so many futures of a scene."""
+        began_s = wall_s()
+        situations = generation.situations(scene, most)
+        return cls(situations, trials, objective, began_s, wall_s() - began_s)
 
     def __post_init__(self) -> None:
         self._measured: dict[Knobs, list[Measured]] = {}

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.errors import ConfigError, UnknownName
-from trimtab.forecast.history import Past
+from trimtab.forecast.history import Integers, Past
 from trimtab.forecast.period import find_periods
-from trimtab.forecast.record import BIN_MS, DAY, HOUR, KEEP, REACH, WEEK, Booleans, Integers, Reals, Record
+from trimtab.forecast.record import BIN_MS, DAY, HOUR, KEEP, REACH, WEEK, Booleans, Reals, Record
 
 NEIGHBOURS = 8
 PHASE_CONFIDENCE_MIN = 0.3

@@ -14,8 +14,8 @@ import numpy as np
 
 from trimtab.errors import ConfigError
 from trimtab.forecast.arrivals import METHODS, Arrivals, View, arrivals_of, covered, expected
-from trimtab.forecast.history import Past
-from trimtab.forecast.record import BIN_MS, DAY, HOUR, WEEK, Integers, Reals, Record
+from trimtab.forecast.history import Integers, Past
+from trimtab.forecast.record import BIN_MS, DAY, HOUR, WEEK, Reals, Record
 
 HALF_LIFE = 3 * DAY
 ORIGINS_MIN = 24  # hours to compare on; with fewer, nothing is chosen by them

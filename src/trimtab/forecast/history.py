@@ -52,9 +52,12 @@ class Past:
 
     def since(self, from_ms: int) -> Past:
         """Return the same without the jobs submitted before `from_ms`."""
-        first = int(np.searchsorted(self.submit_ms, from_ms))
+        return self.take(slice(int(np.searchsorted(self.submit_ms, from_ms)), None))
+
+    def take(self, which: NDArray[np.bool_] | slice) -> Past:
+        """Return the same with some of the jobs only."""
         columns = {
-            field.name: getattr(self, field.name)[first:] for field in fields(self) if field.name != "now_ms"
+            field.name: getattr(self, field.name)[which] for field in fields(self) if field.name != "now_ms"
         }
         return Past(self.now_ms, **columns)
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.traces.trace import DAY_MS
+
 HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 SHORTEST_MS = 2 * HOUR_MS
 LONGEST_MS = 8 * DAY_MS
 WEAK_SHARE = 0.1

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.forecast.history import Past
+from trimtab.forecast.history import Integers, Past
 
 BIN_MS = 300_000
 HOUR = 12  # in bins, as DAY and WEEK
@@ -26,7 +26,6 @@ OUTAGE_MS = 3 * HOUR * BIN_MS
 _ALIKE_MAX = 2  # an unusual pause is one of so few that are at least half as long
 _PAUSES_MIN = 50  # fewer do not tell what is usual
 
-Integers = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from trimtab.errors import InvariantError, UnknownName
 from trimtab.forecast.history import Integers, Past
 from trimtab.forecast.snapshots import (
     CLASSES,
-    DAY_MS,
     EDGES_MS,
     GRID_MS,
     HOUR_MS,
@@ -23,6 +22,7 @@ from trimtab.forecast.snapshots import (
     mature,
 )
 from trimtab.forecast.survival import ENDLESS_MS, RunTimes, lindy_ms
+from trimtab.traces.trace import DAY_MS
 from trimtab.world import Seeds
 
 MODES = ("xgboost", "paper", "kaplan-meier", "lindy")
@@ -182,8 +182,7 @@ def _day(now_ms: int) -> int:
 def _remembered(past: Past, rows: Integers) -> tuple[Past, Integers]:
     """Return the past without what completed long ago, and the places of the same jobs in it."""
     keep = ~past.completed | (past.submit_ms >= past.now_ms - HISTORY_MS)
-    columns = {item.name: getattr(past, item.name)[keep] for item in fields(past) if item.name != "now_ms"}
-    return Past(past.now_ms, **columns), np.cumsum(keep)[rows] - 1
+    return past.take(keep), np.cumsum(keep)[rows] - 1
 
 
 def _curve_shares(curves: RunTimes, past: Past, rows: Integers) -> Floats:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from trimtab.forecast.history import Integers, Past
 from trimtab.forecast.survival import width
+from trimtab.traces.trace import DAY_MS
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
-DAY_MS = 24 * HOUR_MS
 
 # Remaining service is told in six classes: below 5 min, 30 min, 1 h, 2 h, 4 h, and longer.
 EDGES_MS = np.array([5, 30, 60, 120, 240]) * MINUTE_MS

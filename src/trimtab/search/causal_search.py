@@ -18,7 +18,7 @@ from trimtab.objective import Measured
 from trimtab.search.causal import Graph, learn, rows_min
 from trimtab.search.model import Model, fit, trusted
 from trimtab.search.sampler import Ticket, make_sampler
-from trimtab.search.samples import Encoding, Samples, Summary
+from trimtab.search.samples import Encoding, Samples, Summary, Table
 from trimtab.search.scope import Scope, what_if
 from trimtab.search.space import SearchSpace
 from trimtab.search.tuner import Search, Trial, Tuning, attempt, begin
@@ -283,13 +283,13 @@ class _Session:
         """Learn what is due once enough was measured: the graph of the day, the model, the scope."""
         rules = self._rules
         if rules.learning and self._new_rows >= rules.refit_every and self._refits < rules.refits_max:
-            self._learn_graph()
-            self._fit()
+            table = self._lessons.samples.table(_SITUATIONS)
+            self._learn_graph(table)
+            self._fit(table)
             self._draw_scope()
 
-    def _learn_graph(self) -> None:
+    def _learn_graph(self, table: Table) -> None:
         lessons = self._lessons
-        table = lessons.samples.table(_SITUATIONS)
         if lessons.graph_day == self._day or len(table) < rows_min(table.axis_of):
             return
         lessons.graph_day = self._day
@@ -302,9 +302,8 @@ class _Session:
         followed = {name: sorted(knobs) for name, knobs in lessons.parents.items()}
         self._event("graph", rows=graph.rows, edges=len(graph.edges), followed=followed)
 
-    def _fit(self) -> None:
+    def _fit(self, table: Table) -> None:
         lessons = self._lessons
-        table = lessons.samples.table(_SITUATIONS)
         lessons.model = fit(table, self._tuning.objective.name, lessons.parents, self._here)
         self._refits, self._new_rows = self._refits + 1, 0
         ready = lessons.model.ready(len(self._space.axes))

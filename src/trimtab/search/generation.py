@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.forecast.arrivals import Arrivals, day_again, forecast_arrivals
+from trimtab.forecast.arrivals import DAYS_AGO, Arrivals, day_again, forecast_arrivals
 from trimtab.forecast.history import Integers, Past
 from trimtab.forecast.remaining import LocalPredictor
 from trimtab.job import FULL_SPEED_PPM, JobFacts
@@ -22,9 +22,8 @@ from trimtab.search.scene import Scene
 from trimtab.simulate.whatif import Situation
 from trimtab.world import Seeds
 
-DAYS_AGO = "days-ago"  # each future copies another past day
+DAY_BY_DAY = "days-ago"  # each future copies another past day
 NO_ARRIVALS = "none"
-_DAYS_AGO = (1, 7, 2, 3)
 _UNIFORMS = 1 << 16  # jobs that have numbers of their own
 
 
@@ -63,11 +62,11 @@ class Generation:
     def _situation(self, scene: Scene, number: int) -> Situation:
         coming = self._arrivals(scene.past, number)
         active = scene.active_rows
-        unknown = coming.source[~scene.past.completed[coming.source]]
-        rows = np.concatenate([active, unknown])
+        is_unknown = ~scene.past.completed[coming.source]
+        rows = np.concatenate([active, coming.source[is_unknown]])
         left_ms = self._left_ms(scene.past, rows, number)
         run_ms = scene.past.ran_ms[coming.source].copy()
-        run_ms[~scene.past.completed[coming.source]] += left_ms[len(active) :]
+        run_ms[is_unknown] += left_ms[len(active) :]
         future = Future(
             _whole_ms(scene, left_ms[: len(active)]), _copies(scene.facts, coming), run_ms.tolist()
         )
@@ -81,8 +80,8 @@ class Generation:
         if how.arrivals == NO_ARRIVALS:
             none = np.zeros(0, dtype=np.int64)
             return Arrivals(none, none, NO_ARRIVALS)
-        if how.arrivals == DAYS_AGO:
-            return day_again(past, how.arrivals_ms, _DAYS_AGO[number % len(_DAYS_AGO)])
+        if how.arrivals == DAY_BY_DAY:
+            return day_again(past, how.arrivals_ms, DAYS_AGO[number % len(DAYS_AGO)])
         dice = self._seeds.stream("arrivals", number, past.now_ms) if number else None
         return forecast_arrivals(past, how.arrivals_ms, how.arrivals, dice)
 

@@ -38,7 +38,7 @@ LINES = {
     "fixed-week": "tuned once, on the seven days before the window replayed from an empty cluster",
     "selftune": "tuned every hour on the last hour's jobs",
     "trimtab": "tuned every hour on one forecast hour with a causal model, as AutoSched's paper has it",
-    "trimtab-plus": "tuned every hour on several forecast futures, where the gain is sure on all of them",
+    "trimtab-plus": "tuned every hour by what several forecast futures an hour say over many hours",
     "oracle": "tuned every hour knowing the true future: what perfect forecasts would give this search",
 }
 
