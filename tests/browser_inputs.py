@@ -94,6 +94,7 @@ def _rounds(start: Knobs, hours: int) -> list[Round]:
             Round(
                 time_s=3600.0 * hour,
                 knobs_before=before,
+                best=best,
                 verdict=Apply(best, reason) if switch else Keep(reason),
                 gain=gain,
                 cost_running=600.0 * gain,

@@ -49,7 +49,18 @@ VERBS = {
     "simulate": ["--policy", *SHARED, *RESULTS],
     "compare": ["--policy", "--report", *SHARED, *RESULTS],
     "tune": ["--policy", "--at", *SHARED, *SEARCH],
-    "evaluate": ["--policy", "--lines", "--interval", "--report", *SHARED, *SEARCH, *RESULTS],
+    "evaluate": [
+        "--policy",
+        "--lines",
+        "--interval",
+        "--report",
+        "--journal",
+        "--graph",
+        *SHARED,
+        *SEARCH,
+        *RESULTS,
+    ],
+    "replay": ["--executor", "--workers", "--address"],
     "doctor": [],
 }
 

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from trimtab.control.journal import plain
 from trimtab.errors import OutputError
 from trimtab.simulate.metrics import Metrics
 from trimtab.timeline import COLUMNS, Timeline
@@ -51,18 +52,7 @@ _ROWS: tuple[tuple[str, str, int], ...] = (
 
 def print_json(value: Any) -> None:
     """Print one JSON object on stdout; numbers that are none become null."""
-    print(json.dumps(_printable(value), indent=1, allow_nan=False))
-
-
-def _printable(value: Any) -> Any:
-    """Return a value for JSON: a number that is not finite becomes null."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    if isinstance(value, dict):
-        return {str(key): _printable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_printable(item) for item in value]
-    return value
+    print(json.dumps(plain(value), indent=1, allow_nan=False))
 
 
 def notice(text: str, quiet: bool) -> None:

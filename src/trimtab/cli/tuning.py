@@ -12,7 +12,7 @@ from rich.text import Text
 
 from trimtab import __version__
 from trimtab.cli import options as o
-from trimtab.cli import show
+from trimtab.cli import records, show
 from trimtab.control.guardrails import Apply
 from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs, write
@@ -23,6 +23,7 @@ from trimtab.simulate.run import spread_of
 from trimtab.simulate.trials import open_trials
 from trimtab.studies.evaluate import evaluate as walk_forward
 from trimtab.studies.lines import LINES
+from trimtab.studies.request import Request
 from trimtab.studies.tune import Tuned, tune_at
 
 # Lowest and highest over the tie orders, by line and metric.
@@ -142,6 +143,8 @@ def evaluate(
     workers: o.Workers = None,
     address: o.Address = None,
     report: o.Report = None,
+    journal: o.JournalOut = None,
+    graph: o.GraphOut = None,
     jobs_out: o.JobsOut = None,
     timeline_out: o.TimelineOut = None,
     format: o.OutputFormat = "text",
@@ -151,7 +154,9 @@ def evaluate(
 
     Example: trimtab evaluate jobs.csv --policy tiresias --window 7d..9d --nodes 64
     """
-    show.check_writable([report, jobs_out, timeline_out])
+    wanted = [line.strip() for line in lines.split(",")]
+    show.check_writable([report, journal, graph, jobs_out, timeline_out])
+    records.check_outputs(journal, graph, wanted)
     world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
     count = o.make_workers(executor, workers, address)
@@ -160,13 +165,28 @@ def evaluate(
     name, base = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
     trace = o.open_trace(source, None, zone, thin, seed, quiet)
-    wanted = [line.strip() for line in lines.split(",")]
-    orders = [trace, *(o.shuffled_ties(trace, seed, number) for number in range(tie_seeds))]
-    with open_trials(executor, count, engine, address) as trials, show.progress(quiet) as advance:
-        runs = [
-            walk_forward(one, window, machines, name, base, world, plan, wanted, trials, advance)
-            for one in orders
-        ]
+    request = Request(
+        source=source,
+        zone=zone,
+        thin=thin,
+        sha256=trace.provenance.sha256,
+        kept=len(trace),
+        window=window,
+        cluster=machines,
+        policy=name,
+        base=base,
+        world=world,
+        plan=plan,
+        lines=tuple(wanted),
+    )
+    shuffled = [o.shuffled_ties(trace, seed, number) for number in range(tie_seeds)]
+    with (
+        open_trials(executor, count, engine, address) as trials,
+        show.progress(quiet) as advance,
+        records.open_journal(journal, request) as note,
+    ):
+        asked = window, machines, name, base, world, plan, wanted, trials, advance
+        runs = [walk_forward(trace, *asked, note), *(walk_forward(one, *asked) for one in shuffled)]
     found = runs[0]
     show.notice_rejected(found.lines[0].timeline, quiet)
     if jobs_out is not None:
@@ -175,6 +195,8 @@ def evaluate(
         show.write_timeline(timeline_out, [(line.name, line.timeline) for line in found.lines], "line")
     if report is not None:
         write_page(report, evaluate_page(found))
+    if graph is not None:
+        records.write_graph(graph, found)
     spreads = [spread_of([run.lines[place].metrics for run in runs]) for place in range(len(wanted))]
     if format == "json":
         show.print_json(evaluation_json(found, spreads if tie_seeds else ()))

@@ -10,18 +10,20 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.control.guardrails import Guardrails, judge
+from trimtab.control.guardrails import Guardrails, guards, judge
 from trimtab.control.rounds import Round
 from trimtab.job import JobState
 from trimtab.knobs import Knobs
 from trimtab.objective import Measured, Objective
-from trimtab.search.causal_search import Experience, Rules, causal_search
+from trimtab.search.causal import Graph
+from trimtab.search.causal_search import Experience, Lessons, Rules, causal_search
 from trimtab.search.evidence import Evidence, Pooling
 from trimtab.search.generation import Generation, digest_of
 from trimtab.search.sampler import design, make_sampler
 from trimtab.search.samples import Summary
 from trimtab.search.scene import Scene
-from trimtab.search.tuner import Search, Tuning, attempt, climb
+from trimtab.search.space import SearchSpace
+from trimtab.search.tuner import Search, Trial, Tuning, attempt, climb
 from trimtab.simulate.trials import Trials
 from trimtab.simulate.whatif import Situation
 from trimtab.traces.trace import DAY_MS
@@ -91,7 +93,7 @@ class PoolingAdvisor:
         best = min(found.costs, key=lambda knobs: (scores.get(knobs, 0.0), knobs != scene.running))
         gain = self._evidence.gain(scene.running, best, 0.0)
         lower = self._evidence.gain(scene.running, best, self._sure)
-        record = {"gain_lower": lower, "chosen": best.jsonable(), **record_of(found)}
+        record = {"gain_lower": lower, **record_of(found, scene.space)}
         return _round(scene, running_for_ms, futures, found, best, (gain, lower), self._rails, record)
 
     def _tried(self, scene: Scene, futures: Futures) -> Search:
@@ -151,10 +153,17 @@ class CausalAdvisor:
         self._generation, self._trials, self._tuning = generation, trials, tuning
         self._rails, self._seeds, self._rules = rails, seeds, rules
         self._experience = Experience()
+        self._lessons: Lessons | None = None
         self._leaders: Sequence[Knobs] = ()
+
+    @property
+    def graph(self) -> Graph | None:
+        """The causal graph learned last; None as long as there is none."""
+        return self._lessons.graph if self._lessons else None
 
     def advise(self, scene: Scene, running_for_ms: int) -> Round:
         futures = Futures.of(self._generation, scene, 1, self._trials, self._tuning.objective)
+        self._lessons = self._experience.of(scene.policy, self._tuning.objective.name, scene.space)
         found = causal_search(
             futures.measure,
             Summary.of(futures.situations[0]),
@@ -162,14 +171,15 @@ class CausalAdvisor:
             scene.running,
             self._tuning,
             _seeds(self._seeds, scene),
-            self._experience.of(scene.policy, self._tuning.objective.name, scene.space),
+            self._lessons,
             scene.now_ms // DAY_MS,
             self._rules,
             self._leaders,
         )
         if not found.idle:
             self._leaders = found.leaders(_LEADERS)
-        record = {**record_of(found), "events": [event.jsonable() for event in found.events]}
+        events = [event.jsonable() for event in found.events]
+        record = {**record_of(found, scene.space), "events": events, "graph": _version(self.graph)}
         gains = found.gain, found.gain
         return _round(scene, running_for_ms, futures, found, found.best, gains, self._rails, record)
 
@@ -195,6 +205,7 @@ def _round(
     return Round(
         time_s=scene.now_ms / 1000,
         knobs_before=running,
+        best=best,
         verdict=judge(running, running_for_ms, best, gains[1], rails, found.costs[running]),
         gain=gains[0],
         cost_running=found.costs[running],
@@ -206,6 +217,9 @@ def _round(
         search_s=search_s,
         record={
             "futures": digest_of(futures.situations),
+            "remaining_model": futures.model_version,
+            "guards": guards(running_for_ms, gains[1], rails),
+            "measured": futures.jsonable(),
             "seconds": {"forecast": futures.forecast_s, "search": search_s - futures.forecast_s},
             **record,
         },
@@ -221,6 +235,7 @@ class Futures:
     objective: Objective
     began_s: float  # when they began to be made
     forecast_s: float  # how long it took
+    model_version: int | None = None  # of the model that drew remaining times
 
     @classmethod
     def of(
@@ -229,7 +244,8 @@ class Futures:
         """Make at most so many futures of a scene."""
         began_s = wall_s()
         situations = generation.situations(scene, most)
-        return cls(situations, trials, objective, began_s, wall_s() - began_s)
+        version = generation.model_version
+        return cls(situations, trials, objective, began_s, wall_s() - began_s, version)
 
     def __post_init__(self) -> None:
         self._measured: dict[Knobs, list[Measured]] = {}
@@ -259,10 +275,29 @@ class Futures:
         """Return the mean log cost of every setting tried."""
         return {knobs: float(np.mean(self._logs(knobs))) for knobs in self._measured}
 
+    def jsonable(self) -> dict[str, list[list[float]]]:
+        """Return what every setting gave on each future, as lists of `Measured`'s values, by its text."""
+        return {knobs.text(): [list(one) for one in row] for knobs, row in self._measured.items()}
+
     def _logs(self, knobs: Knobs) -> NDArray[np.float64]:
         return np.array([math.log1p(one.cost) for one in self._measured[knobs]])
 
 
-def record_of(found: Search) -> dict[str, Any]:
+def record_of(found: Search, space: SearchSpace) -> dict[str, Any]:
     """Return all a search did, for the journal."""
-    return {"stopped": found.stopped, "trials": [trial.jsonable() for trial in found.trials]}
+    return {"stopped": found.stopped, "trials": [_trial(trial, space) for trial in found.trials]}
+
+
+def _trial(trial: Trial, space: SearchSpace) -> dict[str, Any]:
+    """Return a trial with the point it was proposed as, and what projection made of its values."""
+    if trial.point is None:
+        return trial.jsonable()
+    return {
+        **trial.jsonable(),
+        "point": dict(trial.point),
+        "projected": space.moved(trial.point, trial.knobs),
+    }
+
+
+def _version(graph: Graph | None) -> str | None:
+    return graph.data_sha256[:12] if graph else None

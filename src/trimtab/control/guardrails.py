@@ -39,6 +39,16 @@ class Keep:
 Verdict = Apply | Keep
 
 
+def guards(running_for_ms: int, gain: float, rails: Guardrails) -> dict[str, float]:
+    """Return what the guardrails look at, each value beside what it must reach; for the journal."""
+    return {
+        "gain": gain,
+        "gain_min": max(rails.gain_min, 1.0),
+        "running_for_s": running_for_ms / 1000,
+        "dwell_s": rails.dwell_ms / 1000,
+    }
+
+
 def judge(
     running: Knobs, running_for_ms: int, best: Knobs, gain: float, rails: Guardrails, cost: float = math.inf
 ) -> Verdict:

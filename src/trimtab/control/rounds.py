@@ -16,6 +16,7 @@ class Round:
 
     time_s: float
     knobs_before: Knobs
+    best: Knobs  # what the round would change to if no guardrail stood in the way
     verdict: Verdict
     gain: float
     cost_running: float  # the objective of the running setting on the round's future
@@ -52,3 +53,10 @@ class Round:
             "arrivals": self.arrivals,
             "search_s": self.search_s,
         }
+
+    def recorded(self) -> dict[str, Any]:
+        """Return all that is known of the round, for the journal."""
+        brief = self.jsonable()
+        simulations = brief.pop("trials")  # which are listed one by one in the record
+        knobs = {"knobs_before": self.knobs_before.jsonable(), "best": self.best.jsonable()}
+        return {**brief, **knobs, "simulations": simulations, **self.record}

@@ -10,6 +10,7 @@ import polars as pl
 from trimtab.cluster import Cluster
 from trimtab.control.rounds import Round
 from trimtab.knobs import Knobs
+from trimtab.search.causal import Graph
 from trimtab.simulate.metrics import Metrics
 from trimtab.timeline import Timeline
 from trimtab.traces.trace import Provenance
@@ -29,6 +30,7 @@ class Line:
     jobs: pl.DataFrame  # as `simulate.metrics.jobs_table` gives it
     timeline: Timeline
     notes: tuple[str, ...] = ()
+    graph: Graph | None = None  # the causal graph a line learned last
 
     @property
     def switches(self) -> int:

@@ -20,7 +20,7 @@ from trimtab.search.model import Model, fit, trusted
 from trimtab.search.sampler import Ticket, make_sampler
 from trimtab.search.samples import Encoding, Samples, Summary, Table
 from trimtab.search.scope import Scope, what_if
-from trimtab.search.space import SearchSpace
+from trimtab.search.space import Point, SearchSpace
 from trimtab.search.tuner import Search, Trial, Tuning, attempt, begin
 from trimtab.world import Seeds, wall_s
 
@@ -239,25 +239,28 @@ class _Session:
         found = self._found
         whole = self._outside.random() < self._rules.leave_scope
         scope = Scope() if whole else found.scope
-        batch = [(self._space.knobs(scope.narrow(self._space, one.point)), one.purpose) for one in tickets]
+        batch = [
+            (self._space.knobs(scope.narrow(self._space, one.point)), one.purpose, one.point)
+            for one in tickets
+        ]
         against = self._judge(batch)
         anyway = [self._chance.random() < self._rules.explore for _ in batch]
         tried = []
-        for (knobs, purpose), explored in zip(batch, anyway, strict=True):
+        for (knobs, purpose, point), explored in zip(batch, anyway, strict=True):
             if knobs in against and not explored:
-                found.trials.append(replace(against[knobs], purpose=purpose))
+                found.trials.append(replace(against[knobs], purpose=purpose, point=point))
             else:
-                tried.append((knobs, purpose))
+                tried.append((knobs, purpose, point))
         first = len(found.trials)
         attempt(found, self.costs, tried, self._tuning.budget)
         found.trials[first:] = [_explored(trial, against.get(trial.knobs)) for trial in found.trials[first:]]
-        gains = (found.gain_of(knobs) if knobs in found.costs else None for knobs, _ in batch)
+        gains = (found.gain_of(knobs) if knobs in found.costs else None for knobs, *_ in batch)
         return {ticket.id: gain for ticket, gain in zip(tickets, gains, strict=True)}
 
-    def _judge(self, batch: Sequence[tuple[Knobs, str]]) -> dict[Knobs, Trial]:
+    def _judge(self, batch: Sequence[tuple[Knobs, str, Point]]) -> dict[Knobs, Trial]:
         """Return the rejections among the settings that are not known already."""
         model, found = self._lessons.model, self._found
-        fresh = {knobs: purpose for knobs, purpose in batch if knobs not in found.costs}
+        fresh = {knobs: purpose for knobs, purpose, _ in batch if knobs not in found.costs}
         if model is None or not fresh or not model.ready(len(self._space.axes)):
             return {}
         rows = self._lessons.samples.encoding.rows([found.incumbent, *fresh])

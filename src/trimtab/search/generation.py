@@ -47,19 +47,39 @@ class Forecasting:
 
 
 class Generation:
-    """Makes futures, hour after hour. A job draws the same numbers in every hour and for all settings."""
+    """Makes futures, hour after hour. A job draws the same numbers in every hour and for all settings.
+
+    Attributes:
+        how: What the futures are.
+    """
 
     def __init__(self, how: Forecasting, seeds: Seeds) -> None:
-        self._how = how
+        self.how = how
         self._seeds = seeds
         self._predictor = LocalPredictor(how.remaining, seeds)
 
+    @property
+    def model_version(self) -> int | None:
+        """The version of the model that draws remaining times; None while there is none."""
+        card = self._predictor.card
+        return card.version if card else None
+
     def situations(self, scene: Scene, most: int) -> list[Situation]:
         """Return one situation for each future, at most so many."""
-        self._predictor.refresh(scene.past)
-        return [self._situation(scene, number) for number in range(min(self._how.futures, most))]
+        return [self.situation(scene, future) for future in self.futures(scene, most)]
 
-    def _situation(self, scene: Scene, number: int) -> Situation:
+    def futures(self, scene: Scene, most: int) -> list[Future]:
+        """Return the futures of a scene, at most so many."""
+        self._predictor.refresh(scene.past)
+        return [self._future(scene, number) for number in range(min(self.how.futures, most))]
+
+    def situation(self, scene: Scene, future: Future) -> Situation:
+        """Return a scene with one future for it."""
+        return situation_of(
+            scene.snapshot, future, scene.cluster, scene.policy, scene.environment, self.how.run_on_ms
+        )
+
+    def _future(self, scene: Scene, number: int) -> Future:
         coming = self._arrivals(scene.past, number)
         active = scene.active_rows
         is_unknown = ~scene.past.completed[coming.source]
@@ -67,16 +87,10 @@ class Generation:
         left_ms = self._left_ms(scene.past, rows, number)
         run_ms = scene.past.ran_ms[coming.source].copy()
         run_ms[is_unknown] += left_ms[len(active) :]
-        future = Future(
-            _whole_ms(scene, left_ms[: len(active)]), _copies(scene.facts, coming), run_ms.tolist()
-        )
-        how = self._how
-        return situation_of(
-            scene.snapshot, future, scene.cluster, scene.policy, scene.environment, how.run_on_ms
-        )
+        return Future(_whole_ms(scene, left_ms[: len(active)]), _copies(scene.facts, coming), run_ms.tolist())
 
     def _arrivals(self, past: Past, number: int) -> Arrivals:
-        how = self._how
+        how = self.how
         if how.arrivals == NO_ARRIVALS:
             none = np.zeros(0, dtype=np.int64)
             return Arrivals(none, none, NO_ARRIVALS)

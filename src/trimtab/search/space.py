@@ -99,6 +99,11 @@ class SearchSpace:
         """Return the legal, canonical knobs of a point."""
         return self.space.project({**self.base, **self.to_values(point)})
 
+    def moved(self, point: Point, knobs: Knobs) -> dict[str, AxisValue]:
+        """Return the axes in which a setting is not what was proposed, with what they became."""
+        legal = self.to_point(knobs)
+        return {name: legal[name] for name, value in point.items() if legal[name] != value}
+
     def enumerate(self, limit: int) -> list[Knobs] | None:
         """Return all distinct settings in axis order, or None if there are `limit` or more of them."""
         columns = [axis.values() for axis in self.axes]

@@ -11,13 +11,16 @@ from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs
 from trimtab.objective import Objective
 from trimtab.search.sampler import Sampler, design, make_sampler
-from trimtab.search.space import SearchSpace
+from trimtab.search.space import Point, SearchSpace
 from trimtab.world import Seeds
 
 # Spaces of fewer distinct settings than this are tried as a whole, whatever the sampler.
 ENUMERATE_BELOW = 200
 
 Costs = Callable[[Sequence[Knobs]], list[float]]
+
+# A setting, why it is proposed, and the point it was projected from if a point was proposed.
+Proposal = tuple[Knobs, str] | tuple[Knobs, str, Point]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class Trial:
     `simulated`; `thrashes`, where jobs were preempted without end and the cost is infinite; `failed`, where
     the simulation gave no number; `duplicate` of a setting whose cost was already known; `rejected` unseen,
     by what a model predicted; or `explored`, simulated in spite of that. `reason` says why where that is not
-    plain, `predicted` is the gain a model gave (NaN if none was asked).
+    plain, `predicted` is the gain a model gave (NaN if none was asked), `point` what was proposed before it
+    was projected to a legal setting (None if the setting itself was).
     """
 
     knobs: Knobs
@@ -37,6 +41,7 @@ class Trial:
     gain: float
     reason: str = ""
     predicted: float = math.nan
+    point: Point | None = None
 
     def jsonable(self) -> dict[str, Any]:
         """Return plain values for JSON; a cost or gain that is no number becomes null."""
@@ -172,9 +177,9 @@ def begin(
         attempt(found, costs, [(knobs, "enumerated") for knobs in everything], tuning.budget)
         found.stopped = "space enumerated" if set(everything) <= set(found.costs) else "budget spent"
         return False
-    opening = [(knobs, "earlier leader") for knobs in first]
+    opening: list[Proposal] = [(knobs, "earlier leader") for knobs in first]
     points = design(space, 2 * len(space.axes) + 8, seeds, found.incumbent)
-    opening += [(space.knobs(point), "design") for point in points]
+    opening += [(space.knobs(point), "design", point) for point in points]
     attempt(found, costs, opening, tuning.budget)
     return True
 
@@ -188,27 +193,28 @@ def climb(found: Search, costs: Costs, space: SearchSpace, sampler: Sampler, bud
             found.stopped = "nothing new to try"
             return
         before = found.simulated
-        proposals = [(space.knobs(ticket.point), ticket.purpose) for ticket in tickets]
+        proposals = [(space.knobs(ticket.point), ticket.purpose, ticket.point) for ticket in tickets]
         attempt(found, costs, proposals, budget)
-        gains = (found.gain_of(knobs) if knobs in found.costs else None for knobs, _ in proposals)
+        gains = (found.gain_of(knobs) if knobs in found.costs else None for knobs, *_ in proposals)
         sampler.tell({ticket.id: gain for ticket, gain in zip(tickets, gains, strict=True)})
         stale = stale + 1 if found.simulated == before else 0
     found.stopped = "budget spent"
 
 
-def attempt(found: Search, costs: Costs, proposals: Sequence[tuple[Knobs, str]], budget: int) -> None:
+def attempt(found: Search, costs: Costs, proposals: Sequence[Proposal], budget: int) -> None:
     """Simulate the proposals that are new, as many as the budget allows, and note the fate of each."""
-    fresh = [knobs for knobs in dict.fromkeys(knobs for knobs, _ in proposals) if knobs not in found.costs]
+    fresh = [knobs for knobs in dict.fromkeys(knobs for knobs, *_ in proposals) if knobs not in found.costs]
     fresh = fresh[: max(0, budget - found.simulated)]
     found.costs.update(zip(fresh, costs(fresh) if fresh else [], strict=True))
     found.trials.extend(_fates(found, proposals, set(fresh)))
 
 
-def _fates(found: Search, proposals: Sequence[tuple[Knobs, str]], fresh: set[Knobs]) -> Iterator[Trial]:
-    for knobs, purpose in proposals:
+def _fates(found: Search, proposals: Sequence[Proposal], fresh: set[Knobs]) -> Iterator[Trial]:
+    for knobs, purpose, *points in proposals:
         if knobs in found.costs:
             cost, fate = found.costs[knobs], "duplicate"
             if knobs in fresh:
                 fate = "failed" if math.isnan(cost) else "thrashes" if math.isinf(cost) else "simulated"
                 fresh.discard(knobs)
-            yield Trial(knobs, fate, purpose, cost, found.gain_of(knobs), found.failures.get(knobs, ""))
+            reason, point = found.failures.get(knobs, ""), points[0] if points else None
+            yield Trial(knobs, fate, purpose, cost, found.gain_of(knobs), reason, point=point)

@@ -26,7 +26,18 @@ from trimtab.simulate.run import World
 from trimtab.simulate.trials import Trials
 from trimtab.simulate.whatif import Situation
 from trimtab.simulate.workload import Workload
-from trimtab.studies.lines import FROM_WEEK, LINES, Chooser, Plan, Progress, Stage, Week, choosing
+from trimtab.studies.lines import (
+    FROM_WEEK,
+    LINES,
+    Chooser,
+    Forecasted,
+    Note,
+    Plan,
+    Progress,
+    Stage,
+    Week,
+    choosing,
+)
 from trimtab.traces.trace import DAY_MS, Trace
 from trimtab.world import cpu_s, wall_s
 
@@ -45,19 +56,70 @@ def evaluate(
     lines: Sequence[str],
     trials: Trials,
     progress: Progress = lambda text, share: None,
+    note: Note = lambda record: None,
 ) -> Evaluation:
     """Evaluate lines on the jobs submitted in a window; what the trace holds before it is history.
+
+    Args:
+        note: Is told what happens as it happens: a `start`, rounds and an `end` of each line.
 
     Raises:
         UnknownName: If a line does not exist.
         InputError: If the window holds no job.
         ConfigError: If a window or a plan is not possible.
     """
+    check_lines(lines)
+    stage = stage_of(trace, window, cluster, policy, base, world, plan, trials, progress, note)
+    week: Week | None = None
+    found = []
+    for line in lines:
+        if line in FROM_WEEK and week is None:
+            week = tune_week(stage)
+        found.append(_run_line(stage, line, week))
+    return Evaluation(
+        provenance=trace.provenance,
+        kept=len(stage.trace),
+        window=window,
+        first_day=stage.trace.show(stage.trace.zero_ms),
+        cluster=cluster,
+        policy=policy,
+        settings=_settings(world, plan),
+        lines=tuple(found),
+    )
+
+
+def check_lines(lines: Sequence[str]) -> None:
+    """Refuse lines that do not exist, and one that is named twice.
+
+    Raises:
+        UnknownName: If a line does not exist.
+        ConfigError: If one is named twice.
+    """
     for line in lines:
         if line not in LINES:
             raise UnknownName("line", line, LINES)
         if lines.count(line) > 1:
             raise ConfigError(f"line {line} is named twice; nothing was run.")
+
+
+def stage_of(
+    trace: Trace,
+    window: str,
+    cluster: Cluster,
+    policy: str,
+    base: Knobs,
+    world: World,
+    plan: Plan,
+    trials: Trials,
+    progress: Progress,
+    note: Note,
+) -> Stage:
+    """Return what all lines of an evaluation share.
+
+    Raises:
+        InputError: If the window holds no job.
+        ConfigError: If a window or a plan is not possible.
+    """
     inside = trace.window(window)
     start_ms, end_ms = (bound - inside.zero_ms for bound in trace.window_ms(window))
     searches = -(-(end_ms - start_ms) // plan.interval_ms)
@@ -66,25 +128,8 @@ def evaluate(
             f"window {window} has {searches:,} intervals, the limit is {_SEARCHES_MAX:,}; nothing was run."
         )
     workload = Workload.of(inside, world.spread_ppm)
-    stage = Stage(
-        trace, inside, workload, cluster, policy, base, world, plan, trials, start_ms, end_ms, progress
-    )
-    history = _week_before(trace, inside, start_ms)
-    week: Week | None = None
-    found = []
-    for line in lines:
-        if line in FROM_WEEK and week is None:
-            week = _tune_week(stage, history)
-        found.append(_run_line(stage, line, week))
-    return Evaluation(
-        provenance=trace.provenance,
-        kept=len(inside),
-        window=window,
-        first_day=inside.show(inside.zero_ms),
-        cluster=cluster,
-        policy=policy,
-        settings=_settings(world, plan),
-        lines=tuple(found),
+    return Stage(
+        trace, inside, workload, cluster, policy, base, world, plan, trials, start_ms, end_ms, progress, note
     )
 
 
@@ -115,12 +160,13 @@ def _week_before(trace: Trace, inside: Trace, start_ms: int) -> Trace | None:
     return replace(trace.select(keep), zero_ms=inside.zero_ms) if keep.any() else None
 
 
-def _tune_week(stage: Stage, history: Trace | None) -> Week:
+def tune_week(stage: Stage) -> Week:
     """Return what a search on the week before the window found.
 
     Its run times are known only as far as the window's start: a job of that week still running then is
     replayed with what it had run since its submission.
     """
+    history = _week_before(stage.whole, stage.trace, stage.start_ms)
     if history is None:
         return Week(stage.base, {}, "no job before the window: nothing to tune on, the default is kept")
     began = wall_s()
@@ -147,22 +193,15 @@ def _as_of(history: Trace, now_ms: int) -> Trace:
 
 def _run_line(stage: Stage, line: str, week: Week | None) -> Line:
     began, cpu_before = wall_s(), cpu_s()
-    start = stage.base
+    start = start_knobs(stage, line, week)
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = {}
     if line in FROM_WEEK and week is not None:
-        start, notes, seconds = week.knobs, (week.note,), {"fixed_week_search": week.search_s}
-    engine = make_engine(
-        stage.world.engine,
-        stage.workload,
-        stage.cluster,
-        find_policy(stage.policy),
-        start,
-        stage.environment,
-        timeline=True,
-    )
+        notes, seconds = (week.note,), {"fixed_week_search": week.search_s}
+    stage.note({"kind": "start", "line": line, "knobs": start.jsonable(), "notes": list(notes)})
+    engine = new_cluster(stage, start)
     chooser = choosing(stage, line, week)
-    rounds = () if chooser is None else _walk(stage, line, chooser, engine)
+    rounds = () if chooser is None else walk(stage, line, chooser, engine)
     engine.run()
     table = jobs_table(stage.workload, engine.outcomes, stage.trace)
     assert engine.timeline is not None
@@ -174,21 +213,39 @@ def _run_line(stage: Stage, line: str, week: Week | None) -> Line:
         "search_p50": float(np.percentile(searches, 50)),
         "search_p95": float(np.percentile(searches, 95)),
     }
+    metrics, timeline = metrics_of(table, stage.cluster), engine.timeline
+    graph = chooser.graph if isinstance(chooser, Forecasted) else None
+    drawn = graph.jsonable() if graph else None
+    end = {"metrics": metrics, "digest": timeline.digest(), "graph": drawn, "seconds": seconds}
+    stage.note({"kind": "end", "line": line, **end})
     return Line(
         name=line,
         meaning=LINES[line],
-        metrics=metrics_of(table, stage.cluster),
+        metrics=metrics,
         start_knobs=start,
         rounds=rounds,
         segments=segments_of(table, stage.plan.interval_ms),
         seconds=seconds,
         jobs=table,
-        timeline=engine.timeline,
+        timeline=timeline,
         notes=notes,
+        graph=graph,
     )
 
 
-def _walk(stage: Stage, line: str, chooser: Chooser, engine: Simulation) -> tuple[Round, ...]:
+def start_knobs(stage: Stage, line: str, week: Week | None) -> Knobs:
+    """Return the settings that a line starts with."""
+    return week.knobs if line in FROM_WEEK and week is not None else stage.base
+
+
+def new_cluster(stage: Stage, start: Knobs) -> Simulation:
+    """Return the empty cluster that a line runs on."""
+    policy, environment = find_policy(stage.policy), stage.environment
+    engine = stage.world.engine
+    return make_engine(engine, stage.workload, stage.cluster, policy, start, environment, timeline=True)
+
+
+def walk(stage: Stage, line: str, chooser: Chooser, engine: Simulation) -> tuple[Round, ...]:
     """Run the window hour by hour, searching at the start of each hour; the last setting stays."""
     rounds: list[Round] = []
     since_ms = stage.start_ms
@@ -202,6 +259,7 @@ def _walk(stage: Stage, line: str, chooser: Chooser, engine: Simulation) -> tupl
             engine.update(max(now_ms, engine.now_ms), one.verdict.knobs)
             since_ms = now_ms
         rounds.append(one)
+        stage.note({"kind": "round", "line": line, **one.recorded()})
     stage.progress(line, 1.0)
     return tuple(rounds)
 

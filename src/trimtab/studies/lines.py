@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from trimtab.cluster import Cluster
-from trimtab.control.advisor import Advisor, CausalAdvisor, PoolingAdvisor
-from trimtab.control.guardrails import Guardrails, judge
+from trimtab.control.advisor import Advisor, CausalAdvisor, PoolingAdvisor, record_of
+from trimtab.control.guardrails import Guardrails, guards, judge
 from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError
 from trimtab.job import JobState
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
+from trimtab.search.causal import Graph
 from trimtab.search.evidence import Pooling
 from trimtab.search.futures import snapshot_at
-from trimtab.search.generation import Forecasting, Generation
+from trimtab.search.generation import Forecasting, Generation, digest_of
 from trimtab.search.scene import Scene
 from trimtab.search.space import SearchSpace
 from trimtab.search.spaces import search_space
@@ -59,6 +60,9 @@ PLUS = Forecasting(
 POOLING = Pooling()
 
 Progress = Callable[[str, float], None]
+
+# Is told what happens, record by record, as a journal holds it.
+Note = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +118,7 @@ class Stage:
     start_ms: int
     end_ms: int
     progress: Progress
+    note: Note
 
     @property
     def environment(self) -> Environment:
@@ -173,7 +178,9 @@ def choosing(stage: Stage, line: str, week: Week | None) -> Chooser | None:
     if line == "oracle":
         return Retuning(stage, line, _true_future)
     if line in ("trimtab", "trimtab-plus"):
-        return Forecasted(stage, _advisor(stage, line, week))
+        plan = stage.plan.paper if line == "trimtab" else stage.plan.plus
+        generation = Generation(plan, Seeds(stage.world.seed))
+        return Forecasted(stage, generation, _advisor(stage, line, week, generation))
     return None
 
 
@@ -213,9 +220,15 @@ class Retuning:
             running, running_for_ms, found.best, found.gain, stage.plan.rails, found.costs[running]
         )
         states = [job.state for job in situation.snapshot.jobs]
+        record = {
+            "futures": digest_of([situation]),
+            "guards": guards(running_for_ms, found.gain, stage.plan.rails),
+            **record_of(found, stage.space),
+        }
         return Round(
             time_s=situation.snapshot.now_ms / 1000,
             knobs_before=running,
+            best=found.best,
             verdict=verdict,
             gain=found.gain,
             cost_running=found.costs[running],
@@ -225,20 +238,21 @@ class Retuning:
             running=states.count(JobState.RUNNING),
             arrivals=len(situation.workload) - len(states),
             search_s=wall_s() - began,
+            record=record,
         )
 
 
 # ---- forecast lines ------------------------------------------------------------------------------
 
 
-def _advisor(stage: Stage, line: str, week: Week | None) -> Advisor:
+def _advisor(stage: Stage, line: str, week: Week | None, generation: Generation) -> Advisor:
     plan, seeds = stage.plan, Seeds(stage.world.seed)
     if line == "trimtab":
         rails = replace(plan.rails, gain_min=plan.paper_gain_min)
-        return CausalAdvisor(Generation(plan.paper, seeds), stage.trials, plan.tuning, rails, seeds)
+        return CausalAdvisor(generation, stage.trials, plan.tuning, rails, seeds)
     prior = {knobs: math.log1p(cost) for knobs, cost in (week.costs if week else {}).items()}
     return PoolingAdvisor(
-        Generation(plan.plus, seeds),
+        generation,
         stage.trials,
         plan.tuning,
         plan.rails,
@@ -250,17 +264,31 @@ def _advisor(stage: Stage, line: str, week: Week | None) -> Advisor:
 
 
 class Forecasted:
-    """Shows an advisor what is known of the evaluation's cluster, and no more."""
+    """Shows an advisor what is known of the evaluation's cluster, and no more.
 
-    def __init__(self, stage: Stage, advisor: Advisor) -> None:
+    Attributes:
+        generation: Makes the advisor's futures.
+    """
+
+    def __init__(self, stage: Stage, generation: Generation, advisor: Advisor) -> None:
+        self.generation = generation
         self._stage, self._advisor = stage, advisor
         whole = replace(stage.whole, zero_ms=stage.trace.zero_ms)
         self._watch = Watch(whole, stage.start_ms, stage.end_ms, stage.world.spread_ppm)
 
+    @property
+    def graph(self) -> Graph | None:
+        """The causal graph that the line learned last, None if it learns none."""
+        return self._advisor.graph if isinstance(self._advisor, CausalAdvisor) else None
+
     def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
+        return self._advisor.advise(self.scene(engine, now_ms), running_for_ms)
+
+    def scene(self, engine: Simulation, now_ms: int) -> Scene:
+        """Return what is known at an instant up to which the cluster has run."""
         stage = self._stage
         snapshot = snapshot_at(engine, now_ms)
-        scene = Scene(
+        return Scene(
             snapshot=snapshot,
             past=self._watch.past(engine, snapshot, now_ms),
             facts=self._watch.facts,
@@ -270,4 +298,3 @@ class Forecasted:
             environment=stage.environment,
             space=stage.space,
         )
-        return self._advisor.advise(scene, running_for_ms)

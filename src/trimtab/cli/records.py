@@ -1,0 +1,111 @@
+"""What an evaluation leaves behind, and what reads it: the journal, the graph; `replay` and `diagnose`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimtab import __version__
+from trimtab.cli import options as o
+from trimtab.cli import show
+from trimtab.control.journal import Journal, Recorded, exists_already, plain, read_journal
+from trimtab.errors import ConfigError, InputError
+from trimtab.report.lines import Evaluation
+from trimtab.simulate.trials import open_trials
+from trimtab.studies.evaluate import check_lines
+from trimtab.studies.lines import Note
+from trimtab.studies.replay import Replayed
+from trimtab.studies.replay import replay as again
+from trimtab.studies.request import Request
+
+_CAUSAL = "trimtab"  # the line that learns a graph
+
+
+def check_outputs(journal: Path | None, graph: Path | None, lines: Sequence[str]) -> None:
+    """Refuse before long work a journal that is there already, and a graph that no line learns.
+
+    Raises:
+        OutputError: If the journal is there.
+        ConfigError: If no line learns a graph.
+    """
+    check_lines(lines)
+    if journal is not None and journal.exists():
+        raise exists_already(journal)
+    if graph is not None and _CAUSAL not in lines:
+        raise ConfigError(f"--graph needs the line {_CAUSAL}, which learns one; nothing was run.")
+
+
+@contextmanager
+def open_journal(path: Path | None, request: Request) -> Iterator[Note]:
+    """Give what writes records to a journal, or forgets them where none is asked for."""
+    if path is None:
+        yield lambda record: None
+        return
+    with Journal(path, request.jsonable()) as journal:
+        yield journal.add
+
+
+def write_graph(path: Path, found: Evaluation) -> None:
+    """Write the causal graph that was learned last; say so on stderr if there is none."""
+    graph = next((line.graph for line in found.lines if line.name == _CAUSAL), None)
+    if graph is None:
+        reason = "too little was measured, or causal-learn is not installed"
+        show.notice(f"{path}: not written, no causal graph was learned ({reason}).", False)
+        return
+    show.write_text(path, json.dumps(plain(graph.jsonable()), indent=1, allow_nan=False) + "\n")
+
+
+JournalPath = Annotated[Path, typer.Argument(metavar="JOURNAL", help="What evaluate --journal wrote.")]
+
+
+def replay(
+    journal: JournalPath,
+    executor: o.Executor = "processes",
+    workers: o.Workers = None,
+    address: o.Address = None,
+    seed: o.NoSeed = 0,
+    format: o.OutputFormat = "text",
+    quiet: o.Quiet = False,
+) -> None:
+    """Evaluate again from a journal: every decision must come out the same.
+
+    Example: trimtab replay journal.jsonl
+    """
+    recorded, request = _opened(journal, quiet)
+    count = o.make_workers(executor, workers, address)
+    trace = o.open_trace(request.source, None, request.zone, request.thin, request.world.seed)
+    kind = request.world.engine
+    with open_trials(executor, count, kind, address) as trials, show.progress(quiet) as advance:
+        found = again(request, recorded, trace, trials, advance)
+    if format == "json":
+        show.print_json(found.jsonable())
+    else:
+        _print_replayed(found)
+    if found.difference:
+        raise InputError(f"{journal}: {found.difference.text()}.")
+
+
+def _print_replayed(found: Replayed) -> None:
+    for line, count in found.rounds.items():
+        show.out.print(f"{line}: {count} rounds identical", markup=False)
+    if found.difference is None and not found.whole:
+        show.out.print("the journal ends before the evaluation did; the rest was not run")
+    elif found.difference is None:
+        show.out.print("identical to the end: every round, every result, every event of the timelines")
+
+
+def _opened(path: Path, quiet: bool) -> tuple[Recorded, Request]:
+    """Read a journal and what it was asked; say on stderr what is odd about it."""
+    recorded = read_journal(path)
+    o.open_policy(str(recorded.header.get("policy")))  # a policy of one's own may refuse in its own way
+    request = Request.of(recorded.header)
+    for note in recorded.notes:
+        show.notice(note, quiet)
+    if request.trimtab != __version__:
+        show.notice(f"{path}: was written by Trimtab {request.trimtab}, this is {__version__}", quiet)
+    return recorded, request
