@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from graphs import graph_of
 from trimtab.cluster import Cluster
 from trimtab.control.guardrails import Apply, Keep
 from trimtab.control.rounds import Round
@@ -25,6 +26,7 @@ MEANINGS = {
     "trimtab": "hourly, one forecast hour, one future",
     "oracle": "hourly, with the true arrivals and run times",
 }
+GRAPH = graph_of(("a", "queue_s"), ("b", "restart_s"), joint=[("queue_s", "restart_s")])
 THRESHOLDS = {"fixed": "3600", "fixed-week": "900", "selftune": "1800", "trimtab": "600", "oracle": "300"}
 
 
@@ -75,6 +77,7 @@ def _line(name: str, spec: str) -> Line:
         seconds={"wall": 12.5, "cpu": 80.0},
         jobs=result.jobs,
         timeline=result.timeline,
+        graph=GRAPH if name == "trimtab" else None,
     )
 
 

@@ -26,7 +26,7 @@ from trimtab.simulate.run import World, simulate
 from trimtab.traces.describe import Description, describe
 from trimtab.traces.trace import LeftOut
 
-CHARTS = {"compare": 6, "evaluate": 13, "trace": 4}
+CHARTS = {"compare": 6, "evaluate": 14, "trace": 4}
 HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=2">&amp;\'"%{x}'
 
 

@@ -321,3 +321,30 @@ def test_a_journal_is_never_overwritten(day: Path, trimtab: Trimtab) -> None:
     assert trimtab(f"{EVALUATE} --journal nowhere/day.jsonl").code == 1
     assert trimtab(f"{EVALUATE} --window 90d..91d --journal new.jsonl").code == 1
     assert not (day / "new.jsonl").exists()
+
+
+# ---- the causal graph ----------------------------------------------------------------------------
+
+
+def test_the_graph_is_written_and_is_the_journals(day: Path, trimtab: Trimtab) -> None:
+    ran = trimtab(f"{EVALUATE} --graph graph.json")
+    assert (ran.code, ran.err) == (0, "")
+    graph = json.loads((day / "graph.json").read_text())
+    assert {"version", "knobs", "mediators", "objective", "edges", "rows", "bootstraps"} <= set(graph)
+    assert {"cause", "effect", "frequency", "rule", "marks"} <= set(graph["edges"][0])
+    ends = [record for record in _records(day / "day.jsonl") if record["kind"] == "end"]
+    assert [end["graph"] for end in ends] == [graph if end["line"] == "trimtab" else None for end in ends]
+    last = [record for record in _records(day / "day.jsonl")[1:] if record["line"] == "trimtab"][-2]
+    assert last["graph"] == graph["data_sha256"][:12]
+
+
+def test_a_graph_that_nobody_learns_is_refused_and_one_not_learned_is_said(
+    day: Path, trimtab: Trimtab
+) -> None:
+    ran = trimtab(f"{EVALUATE} --lines fixed,oracle --graph graph.json")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "trimtab: --graph needs the line trimtab, which learns one; nothing was run.\n"
+    ran = trimtab(f"{EVALUATE} --lines trimtab --budget 2 --graph graph.json")
+    assert ran.code == 0
+    assert ran.err.startswith("graph.json: not written, no causal graph was learned")
+    assert not (day / "graph.json").exists()

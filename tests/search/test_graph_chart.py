@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from graphs import graph_of
-from trimtab.report.graph import graph_chart
+from trimtab.report.graph import evidence_table, graph_chart
 
 GRAPH = graph_of(("a", "queue_s"), ("b", "restart_s"), joint=[("queue_s", "restart_s")])
 
@@ -37,3 +37,11 @@ def test_what_never_changed_is_named_and_not_drawn() -> None:
 
 def test_it_is_plain_values() -> None:
     assert json.loads(json.dumps(graph_chart(GRAPH).jsonable("graph")))["id"] == "graph"
+
+
+def test_the_evidence_names_every_edge_and_how_often_it_was_drawn() -> None:
+    seen = replace(GRAPH.edges[0], frequency=0.9, marks={"-->": 27})
+    table = str(evidence_table(replace(GRAPH, edges=(*GRAPH.edges[1:], seen))))
+    assert table.count("<tr>") == 1 + len(GRAPH.edges)
+    assert "--&gt; 27" in table
+    assert table.index("a → queue_s") < table.index("queue_s and restart_s") < table.index("queue_s → wait")

@@ -11,7 +11,7 @@ import polars as pl
 from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs, write
-from trimtab.report import charts, history, numbers, tables, texts, views
+from trimtab.report import charts, graph, history, numbers, tables, texts, views
 from trimtab.report.charts import Chart, Clock
 from trimtab.report.lines import Evaluation, Line
 from trimtab.report.markup import Html, join, tag
@@ -105,7 +105,21 @@ def _sections(evaluation: Evaluation, lines: Sequence[View], clock: Clock) -> li
             )
         )
         found.append(Section(title="Decision log", body=join(*(_log(*one, clock) for one in tuned))))
+    for line in evaluation.lines:
+        found += _graph(line)
     return found
+
+
+def _graph(line: Line) -> list[Section]:
+    """Return the causal graph a line learned last, and what speaks for it; nothing if it learned none."""
+    if line.graph is None:
+        return []
+    lead = (
+        f"The causal graph that {line.name} learned last: knobs on the left, what waiting is made of in the "
+        "middle, the objective on the right."
+    )
+    picture = Section(title="What the knobs act on", lead=lead, charts=(graph.graph_chart(line.graph),))
+    return [picture, Section(title="Evidence for the graph", body=graph.evidence_table(line.graph))]
 
 
 def _summary(evaluation: Evaluation) -> str:

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trimtab.report.charts import Chart, Trace, colour
-from trimtab.report.markup import label
+from trimtab.report.markup import Html, label
+from trimtab.report.tables import plain_table
 from trimtab.search.causal import Edge, Graph
 
 _ROW = 46  # pixels between two nodes of a layer
 _BEND = 0.22  # how far an edge inside a layer swings out, in layers
 _WIDEST = 7.0  # of an edge that all bootstrap samples have, in pixels
+
+# What an edge's rule means, for people.
+_RULES = {
+    "knob": "knobs are set by us: they act, nothing acts on them",
+    "declared": "a part of the sum: known, not learned",
+    "objective": "the objective comes last",
+    "majority": "most samples point that way",
+    "open": "the samples do not agree on a direction",
+    "determined": "follows from columns that are functions of each other",
+}
 
 Place = tuple[float, float]
 
@@ -40,6 +51,26 @@ def graph_chart(graph: Graph) -> Chart:
     )
 
 
+def evidence_table(graph: Graph) -> Html:
+    """Return the edges with what speaks for them, those that were learned first, the most frequent on top."""
+    shown = sorted(graph.edges, key=lambda edge: (edge.rule == "declared", -edge.frequency))
+    rows = [
+        [
+            f"{edge.cause} {_between(edge)} {edge.effect}",
+            f"{edge.frequency:.2f}",
+            _RULES.get(edge.rule, edge.rule),
+            ", ".join(f"{mark} {count}" for mark, count in edge.marks.items()) or "\u00a0",
+        ]
+        for edge in shown
+    ]
+    titles = ("Edge", "Frequency", "Why it looks so", f"As drawn in {graph.bootstraps} bootstrap samples")
+    return plain_table(titles, rows, "Every edge, and what speaks for it", {1})
+
+
+def _between(edge: Edge) -> str:
+    return "and" if edge.joint else "→"
+
+
 def _caption(graph: Graph) -> str:
     still = ", ".join(graph.inactive)
     never = f" Never changed: {still}." if still else ""
@@ -62,9 +93,8 @@ def _edge(edge: Edge, places: Mapping[str, Place], graph: Graph) -> Trace:
         corners.insert(1, (start[0] + _BEND, (start[1] + end[1]) / 2))
     kind = 0 if edge.rule == "declared" else 1 if edge.cause in graph.knobs else 3
     marks = ", ".join(f"{mark} {count}" for mark, count in edge.marks.items())
-    between = "and" if edge.joint else "→"
     why = f"{edge.rule}: {marks}" if marks else edge.rule
-    text = f"{edge.cause} {between} {edge.effect}: {edge.frequency:.2f} ({why})"
+    text = f"{edge.cause} {_between(edge)} {edge.effect}: {edge.frequency:.2f} ({why})"
     ends = ["circle"] * (len(corners) - 1) + ["circle" if edge.joint else "arrow"]
     sizes = [0] * (len(corners) - 1) + [0 if edge.joint else 11]
     return {
