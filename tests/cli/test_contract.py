@@ -60,6 +60,7 @@ VERBS = {
         *SEARCH,
         *RESULTS,
     ],
+    "diagnose": ["--hours", "--line", "--executor", "--workers", "--address"],
     "replay": ["--executor", "--workers", "--address"],
     "doctor": [],
 }

@@ -348,3 +348,40 @@ def test_a_graph_that_nobody_learns_is_refused_and_one_not_learned_is_said(
     assert ran.code == 0
     assert ran.err.startswith("graph.json: not written, no causal graph was learned")
     assert not (day / "graph.json").exists()
+
+
+# ---- diagnose ------------------------------------------------------------------------------------
+
+DIAGNOSE = "diagnose day.jsonl --hours 2 --executor local --quiet"
+
+
+def test_a_diagnosis_is_a_table_of_parts(day: Path, trimtab: Trimtab) -> None:
+    ran = trimtab(DIAGNOSE)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("trimtab-plus: 2 worst of 5 hours; lost: wait, s a job\n")
+    heads = ran.out.splitlines()[2].split()
+    assert heads == ["hour", "lost", "gain", "application", "search", "forecast", "horizon"]
+    assert ran.out.count("true arrivals alone would have gained") == 2
+    assert "simulated" in ran.out
+    found = trimtab(f"{DIAGNOSE} --format json").json()
+    assert {"line", "objective", "rounds", "hours", "sums"} == set(found)
+    for hour in found["hours"]:
+        assert sum(hour["parts"].values()) == pytest.approx(hour["lost_s"])
+    assert trimtab(f"{DIAGNOSE} --line trimtab --format json").json()["line"] == "trimtab"
+
+
+def test_a_diagnosis_that_cannot_be_is_one_line(day: Path, trimtab: Trimtab) -> None:
+    for command, said in (
+        (f"{DIAGNOSE} --hours 0", "hours = 0"),
+        (f"{DIAGNOSE} --line oracle", "unknown forecasting line of this journal 'oracle'"),
+        ("diagnose day.csv", "line 1 is not a JSON object"),
+        ("diagnose nowhere.jsonl", "no such file"),
+    ):
+        ran = trimtab(command)
+        assert (ran.code, ran.out) == (1, "")
+        assert said in ran.err
+        assert ran.err.count("\n") == 1
+    _change(day / "day.jsonl", _round_of("trimtab-plus", day), lambda record: record.update(futures="0"))
+    ran = trimtab(DIAGNOSE)
+    assert (ran.code, ran.out) == (1, "")
+    assert "trimtab: not as in the journal: trimtab-plus, hour " in ran.err

@@ -38,6 +38,7 @@ app.command()(run.compare)
 app.command()(tuning.tune)
 app.command()(tuning.evaluate)
 app.command()(records.replay)
+app.command()(records.diagnose)
 app.command()(inspect.doctor)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
 from trimtab import __version__
 from trimtab.cli import options as o
@@ -17,6 +20,8 @@ from trimtab.control.journal import Journal, Recorded, exists_already, plain, re
 from trimtab.errors import ConfigError, InputError
 from trimtab.report.lines import Evaluation
 from trimtab.simulate.trials import open_trials
+from trimtab.studies.diagnose import PARTS, Diagnosis, Hour
+from trimtab.studies.diagnose import diagnose as take_apart
 from trimtab.studies.evaluate import check_lines
 from trimtab.studies.lines import Note
 from trimtab.studies.replay import Replayed
@@ -109,3 +114,73 @@ def _opened(path: Path, quiet: bool) -> tuple[Recorded, Request]:
     if request.trimtab != __version__:
         show.notice(f"{path}: was written by Trimtab {request.trimtab}, this is {__version__}", quiet)
     return recorded, request
+
+
+def diagnose(
+    journal: JournalPath,
+    hours: Annotated[int, typer.Option(help="How many of the worst hours to take apart.")] = 5,
+    line: Annotated[
+        str | None, typer.Option(help="trimtab-plus | trimtab; default: the first there is.")
+    ] = None,
+    executor: o.Executor = "processes",
+    workers: o.Workers = None,
+    address: o.Address = None,
+    seed: o.NoSeed = 0,
+    format: o.OutputFormat = "text",
+    quiet: o.Quiet = False,
+) -> None:
+    """Say what went wrong in the worst hours of a forecasting line: forecast, search or application.
+
+    Example: trimtab diagnose journal.jsonl --hours 3
+    """
+    recorded, request = _opened(journal, quiet)
+    count = o.make_workers(executor, workers, address)
+    trace = o.open_trace(request.source, None, request.zone, request.thin, request.world.seed)
+    kind = request.world.engine
+    with open_trials(executor, count, kind, address) as trials, show.progress(quiet) as advance:
+        found = take_apart(request, recorded, trace, trials, hours, line, advance)
+    if format == "json":
+        show.print_json(found.jsonable())
+    else:
+        _print_diagnosis(found)
+
+
+def _print_diagnosis(found: Diagnosis) -> None:
+    show.out.print(
+        f"{found.line}: {len(found.hours)} worst of {found.rounds} hours; lost: {found.objective}, s a job"
+    )
+    if not found.hours:
+        show.out.print("no hour lost anything: the running settings were the best known each time")
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("hour", "lost", "gain", *PARTS):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for hour in found.hours:
+        shares = [_share(hour.parts[name], hour.lost_s) for name in PARTS]
+        lost = show.number(hour.lost_s, 1)
+        table.add_row(f"{hour.time_s / 3600:g}", lost, f"{hour.gain:.2f}", *shares)
+    sums = found.sums()
+    total = sums.pop("lost_s")
+    table.add_row("sum", f"{total:,.1f}", "", *(_share(sums[name], total) for name in PARTS))
+    table.add_row("s a job", "", "", *(f"{sums[name]:,.1f}" for name in PARTS))
+    show.out.print(table)
+    for hour in found.hours:
+        show.out.print(
+            f"hour {hour.time_s / 3600:g}: true arrivals alone would have gained {hour.arrivals_s:,.1f} s, "
+            f"true remaining times alone {hour.remaining_s:,.1f} s; {hour.settings} settings compared"
+            f"{_fidelity(hour)}",
+            soft_wrap=True,
+        )
+
+
+def _share(part_s: float, lost_s: float) -> str:
+    """Return a part of what was lost; nothing to tell where a setting made jobs thrash."""
+    share = part_s / lost_s if lost_s else 0.0
+    return f"{share:.0%}" if math.isfinite(share) else "-"
+
+
+def _fidelity(hour: Hour) -> str:
+    """Return what waiting came up to the next round beside what was simulated of it."""
+    if hour.simulated_s is None or hour.realised_s is None:
+        return ""
+    return f"; mean wait to the next round {hour.realised_s:,.1f} s, simulated {hour.simulated_s:,.1f} s"

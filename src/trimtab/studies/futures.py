@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimtab.job import FULL_SPEED_PPM, JobView
 from trimtab.search.futures import Future, situation_of, snapshot_at
 from trimtab.simulate.engines import Simulation
-from trimtab.simulate.state import Environment
+from trimtab.simulate.state import Environment, Snapshot
 from trimtab.simulate.whatif import Situation
 from trimtab.simulate.workload import Workload
 
@@ -21,18 +21,23 @@ def oracle_future(
     arrivals_ms: int,
     run_on_ms: int,
 ) -> Situation:
-    """Return the true future: real run times, and the real arrivals of the next `arrivals_ms`."""
+    """Return a situation with the true future: real run times, and the arrivals of the next `arrivals_ms`."""
     snapshot = snapshot_at(engine, now_ms)
+    future = true_future(snapshot, truth, arrivals_ms)
+    return situation_of(snapshot, future, engine.cluster, policy, environment, run_on_ms)
+
+
+def true_future(snapshot: Snapshot, truth: Workload, arrivals_ms: int) -> Future:
+    """Return what will happen: real run times, and the real arrivals of the next `arrivals_ms`."""
     last = snapshot.arrived
     while last < len(truth) and truth.facts[last].submit_ms < snapshot.now_ms + arrivals_ms:
         last += 1
     coming = range(snapshot.arrived, last)
-    future = Future(
+    return Future(
         [truth.duration_ms[job.id] for job in snapshot.jobs],
         [truth.facts[job] for job in coming],
         [truth.duration_ms[job] for job in coming],
     )
-    return situation_of(snapshot, future, engine.cluster, policy, environment, run_on_ms)
 
 
 def last_hour_again(
