@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -69,12 +70,11 @@ def walk(
     trials: Trials | None = None,
     window: str = WINDOW,
     cluster: Cluster = CLUSTER,
+    ablate: Sequence[str] = (),
 ) -> Evaluation:
     """Evaluate lines on a small cluster, by default in this process."""
-    base = find_policy(policy).space.defaults
-    return evaluate(
-        trace, window, cluster, policy, base, world, how or plan(), lines, trials or LocalTrials()
-    )
+    base, trials = find_policy(policy).space.defaults, trials or LocalTrials()
+    return evaluate(trace, window, cluster, policy, base, world, how or plan(), lines, trials, ablate=ablate)
 
 
 def decisions(line: Line, until_ms: int) -> tuple[Any, ...]:

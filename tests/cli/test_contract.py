@@ -196,6 +196,41 @@ def test_evaluate_prints_lines_with_hours(folder: Path, trimtab: Trimtab) -> Non
     assert found["settings"]["budget"] == 3
 
 
+def test_evaluate_runs_with_several_seeds_and_without_parts(folder: Path, trimtab: Trimtab) -> None:
+    lines = "--lines fixed,trimtab-plus --ablate local --realised"
+    found = trimtab(f"{EVALUATE} {lines} --seeds 2 --format json").json()
+    names = ["fixed", "trimtab-plus", "trimtab-plus without local"]
+    assert [line["line"] for line in found["lines"]] == names
+    assert all({"switching", "spread"} <= set(line) for line in found["lines"])
+    statistics = found["statistics"]
+    assert (statistics["runs"], list(statistics["waits"])) == (2, names)
+    assert [(one["line"], one["reference"]) for one in statistics["contrasts"]] == [
+        (name, "fixed") for name in names[1:]
+    ]
+    assert "statistics" not in trimtab(f"{EVALUATE} --lines fixed --format json").json()
+    text = trimtab(f"{EVALUATE} {lines} --seeds 2")
+    assert text.code == 0
+    assert "over 2 seeds or orders of simultaneous jobs:" in text.out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--seeds 0", "seeds = 0: it must be 1 or more; nothing was run."),
+        ("--seeds 2 --tie-seeds 1", "leave out --tie-seeds; nothing was run."),
+        ("--ablate causal", "ablate causal: only trimtab has it; name it in --lines; nothing was run."),
+        ("--ablate glob", "unknown part 'glob'; did you mean 'global'? Nothing was run."),
+    ],
+)
+def test_what_cannot_be_repeated_or_left_out_is_refused(
+    folder: Path, trimtab: Trimtab, options: str, told: str
+) -> None:
+    ran = trimtab(f"{EVALUATE} {options}")
+    assert ran.code == 1
+    assert told in " ".join(ran.err.split())
+    assert ran.out == ""
+
+
 def test_jobs_and_timelines_are_written_as_promised(folder: Path, trimtab: Trimtab) -> None:
     outputs = "--jobs-out jobs-out.csv --timeline-out timeline.csv --quiet"
     assert trimtab(f"simulate jobs.csv {TIRESIAS} {outputs}").code == 0

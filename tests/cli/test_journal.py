@@ -91,6 +91,7 @@ GOLDEN = {
         "engine": "reference",
     },
     "lines": ["selftune"],
+    "ablate": [],
 }
 GOLDEN_ROUND = {
     "kind": "round",

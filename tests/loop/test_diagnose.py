@@ -104,7 +104,7 @@ def test_who_knows_the_truth_has_no_fault_of_forecast(monkeypatch: pytest.Monkey
     window = TRACE.window(WINDOW)
     workload = Workload.of(window, WORLD.spread_ppm)
 
-    def truth(self: Generation, scene: Scene, most: int) -> list[Future]:
+    def truth(self: Generation, scene: Scene, most: int, whose: int | None) -> list[Future]:
         return [true_future(scene.snapshot, workload, self.how.arrivals_ms)] * min(self.how.futures, most)
 
     monkeypatch.setattr(Generation, "futures", truth)

@@ -117,6 +117,12 @@ def test_without_the_model_as_many_but_other_settings_are_simulated() -> None:
     assert any(set(one.asked) != set(two.asked) for one, two in zip(asked, plainly, strict=True))
 
 
+def test_a_model_of_the_cost_itself_rejects_other_settings() -> None:
+    asked, directly = (hours(rules=rules)[1] for rules in (None, Rules(identity=False)))
+    assert any(one.asked != two.asked for one, two in zip(asked, directly, strict=True))
+    assert hours(rules=Rules(identity=False))[0][-1].count("rejected") > 0
+
+
 def test_the_model_does_no_harm_to_what_is_found() -> None:
     pairs = zip(hours(5)[0], hours(5, Rules(learning=False))[0], strict=True)
     gains = [math.log(one.gain / two.gain) for one, two in pairs]

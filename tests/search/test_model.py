@@ -121,3 +121,15 @@ def test_a_graph_that_misses_a_knob_is_not_followed() -> None:
     poor = graph_of(("a", "queue_s"), ("b", "restart_s"))
     assert trusted(made, good)["queue_s"] == {"a", "b"}
     assert "queue_s" not in trusted(made, poor)
+
+
+@pytest.mark.parametrize("objective", ["jct", "jct_p99"])
+def test_without_the_identity_the_cost_is_learned_from_the_knobs(objective: str) -> None:
+    made = table(800, 20)
+    seen, rows = made.take(made.situation < 15), made.take(made.situation == 17)
+    direct = fit(seen, objective, None, identity=False)
+    blind = fit(replace(seen, mediators=np.zeros_like(seen.mediators)), objective, None, identity=False)
+    predicted = direct.predict(rows.knobs, summary(rows, 0))
+    assert predicted.mediators == {}
+    assert np.corrcoef(predicted.cost, rows.cost)[0, 1] > 0.8
+    assert np.array_equal(predicted.cost, blind.predict(rows.knobs, summary(rows, 0)).cost)

@@ -26,6 +26,7 @@ from trimtab.simulate.engines import ENGINES
 from trimtab.simulate.executors import CLUSTERS, EXECUTORS
 from trimtab.simulate.fast import compiled_available
 from trimtab.simulate.run import ESTIMATES, World
+from trimtab.studies.ablations import ABLATIONS
 from trimtab.studies.lines import Plan
 from trimtab.traces.loader import load
 from trimtab.traces.trace import Trace
@@ -49,6 +50,17 @@ Thin = Annotated[float | None, typer.Option(help="Keep this share of the jobs, s
 Seed = Annotated[int, typer.Option(help="Root of all random streams.")]
 TieSeeds = Annotated[
     int, typer.Option(help="Repeat with simultaneous jobs in random order; report the spread.")
+]
+RunSeeds = Annotated[
+    int | None,
+    typer.Option("--seeds", help="Run with so many seeds and tie orders; report spread and intervals."),
+]
+Ablate = Annotated[
+    list[str] | None,
+    typer.Option(help="Add lines without a part, repeatable: " + " | ".join(ABLATIONS)),
+]
+Realised = Annotated[
+    bool, typer.Option("--realised", help="Try each change on the true future: what of its gain came true.")
 ]
 KnobTexts = Annotated[list[str] | None, typer.Option("--knob", help="NAME=VALUE, repeatable.")]
 OutputFormat = Annotated[Format, typer.Option("--format", help="text | json")]

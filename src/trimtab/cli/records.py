@@ -20,10 +20,10 @@ from trimtab.control.journal import Journal, Recorded, exists_already, plain, re
 from trimtab.errors import ConfigError, InputError
 from trimtab.report.lines import Evaluation
 from trimtab.simulate.trials import open_trials
+from trimtab.studies.ablations import check_names
 from trimtab.studies.diagnose import PARTS, Diagnosis, Hour
 from trimtab.studies.diagnose import diagnose as take_apart
-from trimtab.studies.evaluate import check_lines
-from trimtab.studies.lines import Note
+from trimtab.studies.lines import Note, silent
 from trimtab.studies.replay import Replayed
 from trimtab.studies.replay import replay as again
 from trimtab.studies.request import Request
@@ -38,7 +38,7 @@ def check_outputs(journal: Path | None, graph: Path | None, lines: Sequence[str]
         OutputError: If the journal is there.
         ConfigError: If no line learns a graph.
     """
-    check_lines(lines)
+    check_names(lines, ())
     if journal is not None and journal.exists():
         raise exists_already(journal)
     if graph is not None and _CAUSAL not in lines:
@@ -49,7 +49,7 @@ def check_outputs(journal: Path | None, graph: Path | None, lines: Sequence[str]
 def open_journal(path: Path | None, request: Request) -> Iterator[Note]:
     """Give what writes records to a journal, or forgets them where none is asked for."""
     if path is None:
-        yield lambda record: None
+        yield silent
         return
     with Journal(path, request.jsonable()) as journal:
         yield journal.add

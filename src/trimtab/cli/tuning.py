@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
@@ -17,14 +18,16 @@ from trimtab.control.guardrails import Apply
 from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs, write
 from trimtab.report.evaluate import evaluate_page
-from trimtab.report.lines import Evaluation
+from trimtab.report.lines import Evaluation, Statistics
 from trimtab.report.page import write_page
 from trimtab.simulate.run import spread_of
 from trimtab.simulate.trials import open_trials
 from trimtab.studies.evaluate import evaluate as walk_forward
-from trimtab.studies.lines import LINES
+from trimtab.studies.lines import LINES, silent
 from trimtab.studies.request import Request
 from trimtab.studies.tune import Tuned, tune_at
+from trimtab.studies.uncertainty import statistics_of
+from trimtab.world import Seeds
 
 # Lowest and highest over the tie orders, by line and metric.
 Spreads = Sequence[show.Spread]
@@ -130,6 +133,7 @@ def evaluate(
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
+    seeds: o.RunSeeds = None,
     seed: o.Seed = 0,
     objective: o.ObjectiveName = "wait",
     sampler: o.SamplerName = "bluefin",
@@ -139,6 +143,8 @@ def evaluate(
     run_on: o.RunOn = "48h",
     threshold: Annotated[float, typer.Option(help="Least gain that a tuned line switches for.")] = 1.0,
     dwell: o.Dwell = "30m",
+    ablate: o.Ablate = None,
+    realised: o.Realised = False,
     executor: o.Executor = "processes",
     workers: o.Workers = None,
     address: o.Address = None,
@@ -159,12 +165,13 @@ def evaluate(
     records.check_outputs(journal, graph, wanted)
     world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
+    plan = replace(plan, realised=realised)
     count = o.make_workers(executor, workers, address)
-    if tie_seeds < 0:
-        raise ConfigError(f"tie-seeds = {tie_seeds}: it must be 0 or more; nothing was run.")
+    again = _repeats(tie_seeds, seeds, seed)
     name, base = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
     trace = o.open_trace(source, None, zone, thin, seed, quiet)
+    parts = ablate or []
     request = Request(
         source=source,
         zone=zone,
@@ -178,16 +185,25 @@ def evaluate(
         world=world,
         plan=plan,
         lines=tuple(wanted),
+        ablate=tuple(parts),
     )
-    shuffled = [o.shuffled_ties(trace, seed, number) for number in range(tie_seeds)]
     with (
         open_trials(executor, count, engine, address) as trials,
         show.progress(quiet) as advance,
         records.open_journal(journal, request) as note,
     ):
-        asked = window, machines, name, base, world, plan, wanted, trials, advance
-        runs = [walk_forward(trace, *asked, note), *(walk_forward(one, *asked) for one in shuffled)]
+        runs = [
+            walk_forward(
+                trace if order is None else o.shuffled_ties(trace, seed, order),
+                *(window, machines, name, base, replace(world, seed=one), plan, wanted, trials, advance),
+                parts,
+                note if number == 0 else silent,
+            )
+            for number, (order, one) in enumerate(again)
+        ]
     found = runs[0]
+    if seeds is not None or tie_seeds:
+        found = replace(found, statistics=statistics_of(runs, Seeds(seed)))
     show.notice_rejected(found.lines[0].timeline, quiet)
     if jobs_out is not None:
         show.write_jobs(jobs_out, [(line.name, line.jobs) for line in found.lines], "line")
@@ -197,11 +213,31 @@ def evaluate(
         write_page(report, evaluate_page(found))
     if graph is not None:
         records.write_graph(graph, found)
-    spreads = [spread_of([run.lines[place].metrics for run in runs]) for place in range(len(wanted))]
+    spreads = [spread_of([run.lines[place].metrics for run in runs]) for place in range(len(found.lines))]
     if format == "json":
-        show.print_json(evaluation_json(found, spreads if tie_seeds else ()))
+        show.print_json(evaluation_json(found, spreads if len(runs) > 1 else ()))
     else:
-        print_evaluation(found, spreads if tie_seeds else ())
+        print_evaluation(found)
+
+
+def _repeats(tie_seeds: int, seeds: int | None, seed: int) -> list[tuple[int | None, int]]:
+    """Return for each run the number of its order of simultaneous jobs, None for the source's, and its seed.
+
+    Raises:
+        ConfigError: If there are none, or both kinds are asked for.
+    """
+    if tie_seeds < 0:
+        raise ConfigError(f"tie-seeds = {tie_seeds}: it must be 0 or more; nothing was run.")
+    if seeds is None:
+        return [(None, seed), *((number, seed) for number in range(tie_seeds))]
+    if seeds < 1:
+        raise ConfigError(f"seeds = {seeds}: it must be 1 or more; nothing was run.")
+    if tie_seeds:
+        raise ConfigError(
+            "--seeds varies the order of simultaneous jobs, too: leave out --tie-seeds; nothing was run."
+        )
+    others = [int(Seeds(seed).stream("runs", number).integers(1 << 40)) for number in range(seeds - 1)]
+    return [(None, seed), *enumerate(others)]
 
 
 def evaluation_json(found: Evaluation, spreads: Spreads = ()) -> dict[str, Any]:
@@ -223,18 +259,16 @@ def evaluation_json(found: Evaluation, spreads: Spreads = ()) -> dict[str, Any]:
         "policy": found.policy,
         "settings": found.settings,
         "lines": lines,
+        **({"statistics": asdict(found.statistics)} if found.statistics else {}),
     }
 
 
-def print_evaluation(found: Evaluation, spreads: Spreads = ()) -> None:
+def print_evaluation(found: Evaluation) -> None:
     """Print the lines as one table; the first is the baseline."""
     show.out.print(
         f"{found.kept:,} jobs of {found.window} on {found.cluster.gpus:,} GPUs, {found.policy}", markup=False
     )
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("line", "wait", "ratio", "p99 wait", "JCT", "preempt", "switch", "search"):
-        named = heading == "line"
-        table.add_column(heading, justify="left" if named else "right", no_wrap=named)
+    table = _grid(("line", "wait", "ratio", "p99 wait", "JCT", "preempt", "switch", "search"))
     base = found.lines[0].metrics["wait_s_mean"]
     for line in found.lines:
         wait = line.metrics["wait_s_mean"]
@@ -250,15 +284,73 @@ def print_evaluation(found: Evaluation, spreads: Spreads = ()) -> None:
         )
     show.out.print(table)
     show.out.print("wait and JCT (job completion time): means in s; ratio: of wait to the first line")
-    for line, spread in zip(found.lines, spreads, strict=False):
-        if "wait_s_mean" in spread:
-            mean, low, high = (show.number(spread["wait_s_mean"][part], 1) for part in ("mean", "min", "max"))
-            show.out.print(
-                f"{line.name}: mean wait {mean} over the orders of simultaneous jobs, {low} .. {high}"
-            )
+    _print_segments(found)
+    _print_changes(found)
+    if found.statistics is not None:
+        _print_statistics(found.statistics)
     notes: dict[str, list[str]] = {}
     for line in found.lines:
         for note in line.notes:
             notes.setdefault(note, []).append(line.name)
     for note, names in notes.items():
         show.out.print(f"{', '.join(names)}: {note}", soft_wrap=True, markup=False)
+
+
+def _grid(headings: Sequence[str], texts: int = 1) -> Table:
+    """Return an empty table: columns of text, which may be broken, before columns of numbers."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for place, heading in enumerate(headings):
+        named = place < texts
+        table.add_column(heading, justify="left" if named else "right", no_wrap=not named)
+    return table
+
+
+def _print_segments(found: Evaluation) -> None:
+    names = list(dict.fromkeys(name for line in found.lines for name in line.segments))
+    table = _grid(["mean wait", *(name.replace("-job-dominated", " jobs") for name in names)])
+    for line in found.lines:
+        table.add_row(line.name, *(_segment(line.segments.get(name, {})) for name in names))
+    if names:
+        show.out.print(table)
+    if "after-change" in names:
+        show.out.print(f"after-change: in brackets the same jobs under {found.lines[0].name}", markup=False)
+
+
+def _segment(waits: Mapping[str, float]) -> str:
+    text, reference_s = show.number(waits.get("wait_s_mean"), 0), waits.get("reference_wait_s_mean")
+    return text if reference_s is None else f"{text} ({show.number(reference_s, 0)})"
+
+
+def _print_changes(found: Evaluation) -> None:
+    for line in found.lines:
+        stay_s, undone = line.switching.get("dwell_s_mean"), line.switching.get("flapping_share")
+        if stay_s is None or undone is None:
+            continue
+        stay = f"{line.name}: a setting stayed {stay_s / 3600:.1f} h"
+        text = f"{stay}, {100 * undone:.0f} % of changes were partly undone within 3 h"
+        part = line.switching["realised_over_predicted"]
+        show.out.print(text if part is None else f"{text}, {part:.2f} of the gain came true", soft_wrap=True)
+
+
+def _print_statistics(statistics: Statistics) -> None:
+    """Print mean waits over the runs, and how lines compare with those that they have to beat."""
+    waits = _grid(["line", "wait", "deviation", "least", "most"])
+    for name, wait in statistics.waits.items():
+        values = (wait.mean, wait.deviation, wait.low, wait.high)
+        waits.add_row(name, *(show.number(value, 1) for value in values))
+    runs = f"{statistics.runs} seed or order of simultaneous jobs"
+    if statistics.runs > 1:
+        runs = f"{statistics.runs} seeds or orders of simultaneous jobs"
+    show.out.print(f"over {runs}:")
+    show.out.print(waits)
+    table = _grid(["line", "against", "ratio", "lowest..highest", "difference", "95 %"], 2)
+    for one in statistics.contrasts:
+        ratio, span, interval = one.ratio, "-", "-"
+        if ratio is not None:
+            span = f"{ratio.low:.3f}..{ratio.high:.3f}"
+        if one.interval_s is not None:
+            interval = "..".join(show.number(bound, 0) for bound in one.interval_s)
+        mean, difference = ratio.mean if ratio else None, show.number(one.difference_s, 1)
+        table.add_row(one.line, one.reference, show.number(mean, 3), span, difference, interval)
+    show.out.print(table)
+    show.out.print("difference: of mean wait in s, job by job; its interval: days drawn again")

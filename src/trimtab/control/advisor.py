@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -228,7 +228,7 @@ def _round(
 
 @dataclass
 class Futures:
-    """The futures of one round, and what settings gave on each of them."""
+    """The futures of one round, and what settings gave on each of them, or on futures of their own."""
 
     situations: Sequence[Situation]
     trials: Trials
@@ -236,6 +236,7 @@ class Futures:
     began_s: float  # when they began to be made
     forecast_s: float  # how long it took
     model_version: int | None = None  # of the model that drew remaining times
+    own: Callable[[int], Sequence[Situation]] | None = None  # those that the n-th setting meets instead
 
     @classmethod
     def of(
@@ -244,8 +245,9 @@ class Futures:
         """Make at most so many futures of a scene."""
         began_s = wall_s()
         situations = generation.situations(scene, most)
-        version = generation.model_version
-        return cls(situations, trials, objective, began_s, wall_s() - began_s, version)
+        forecast_s = wall_s() - began_s
+        own = None if generation.how.common else lambda place: generation.situations(scene, most, place)
+        return cls(situations, trials, objective, began_s, forecast_s, generation.model_version, own)
 
     def __post_init__(self) -> None:
         self._measured: dict[Knobs, list[Measured]] = {}
@@ -261,9 +263,16 @@ class Futures:
 
     def measure(self, candidates: Sequence[Knobs]) -> list[Measured]:
         """Return what each candidate gives, means over the futures."""
-        rows = [self.trials.measure(one, candidates, self.objective) for one in self.situations]
-        columns = list(zip(*rows, strict=True))
-        self._measured.update(zip(candidates, map(list, columns), strict=True))
+        if self.own is None:
+            rows = [self.trials.measure(one, candidates, self.objective) for one in self.situations]
+            columns = [list(column) for column in zip(*rows, strict=True)]
+        else:
+            places = range(len(self._measured), len(self._measured) + len(candidates))
+            columns = [
+                [self.trials.measure(future, [knobs], self.objective)[0] for future in self.own(place)]
+                for place, knobs in zip(places, candidates, strict=True)
+            ]
+        self._measured.update(zip(candidates, columns, strict=True))
         return [Measured(*np.mean(column, axis=0).tolist()) for column in columns]
 
     def costs(self, candidates: Sequence[Knobs]) -> list[float]:

@@ -26,6 +26,7 @@ class Round:
     running: int
     arrivals: int  # jobs of the future that the trials were run on
     search_s: float
+    realised_gain: float | None = None  # of a change on the true future, where an evaluation looked it up
     record: Mapping[str, Any] = field(default_factory=dict)  # all the search did, for the journal
 
     @property
@@ -39,7 +40,7 @@ class Round:
 
     def jsonable(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {
+        plain = {
             "time_s": self.time_s,
             "verdict": "apply" if self.switched else "keep",
             "reason": self.verdict.reason,
@@ -53,6 +54,7 @@ class Round:
             "arrivals": self.arrivals,
             "search_s": self.search_s,
         }
+        return plain if self.realised_gain is None else {**plain, "realised_gain": self.realised_gain}
 
     def recorded(self) -> dict[str, Any]:
         """Return all that is known of the round, for the journal."""

@@ -13,7 +13,7 @@ from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs, write
 from trimtab.report import charts, graph, history, numbers, tables, texts, views
 from trimtab.report.charts import Chart, Clock
-from trimtab.report.lines import Evaluation, Line
+from trimtab.report.lines import Evaluation, Line, Statistics
 from trimtab.report.markup import Html, join, tag
 from trimtab.report.page import Page, Section, mono, render
 from trimtab.report.tables import PREEMPTIONS, Measure
@@ -83,6 +83,7 @@ def _sections(evaluation: Evaluation, lines: Sequence[View], clock: Clock) -> li
             lead="Every line runs the same jobs; it differs in who chooses the settings, and when. "
             "Under each value its ratio to the first line.",
         ),
+        *([_over_seeds(evaluation.statistics)] if evaluation.statistics else []),
         Section(
             title="Waiting",
             with_key=True,
@@ -298,6 +299,40 @@ def _cumulative(lines: Sequence[View], clock: Clock, axis: charts.Axis) -> Chart
     )
 
 
+def _over_seeds(statistics: Statistics) -> Section:
+    waits = [
+        (name, *_durations(wait.mean, wait.deviation, wait.low, wait.high))
+        for name, wait in statistics.waits.items()
+    ]
+    contrasts = [
+        (
+            one.line,
+            one.reference,
+            numbers.ratio(one.ratio.mean, 1) if one.ratio else numbers.NOTHING,
+            f"{one.ratio.low:.3f} … {one.ratio.high:.3f}" if one.ratio else numbers.NOTHING,
+            *_durations(one.difference_s),
+            " … ".join(_durations(*one.interval_s)) if one.interval_s else numbers.NOTHING,
+        )
+        for one in statistics.contrasts
+    ]
+    heads = ("Line", "Mean", "Standard deviation", "Least", "Most")
+    pairs = ("Line", "Against", "Ratio", "Least … most", "Difference", "95 % interval")
+    return Section(
+        title="Over seeds",
+        lead=f"The evaluation in {numbers.many(statistics.runs, 'run')}, each with its own seed or order of "
+        "simultaneous jobs; all other parts of this page show the first. Differences are of mean waiting, "
+        "job by job within a run; for the interval whole days are drawn again.",
+        body=join(
+            tables.plain_table(heads, waits, "Mean waiting over the runs", range(1, len(heads))),
+            tables.plain_table(pairs, contrasts, "Lines against those to beat", range(2, len(pairs))),
+        ),
+    )
+
+
+def _durations(*times_s: float | None) -> list[str]:
+    return [numbers.duration(time_s) for time_s in times_s]
+
+
 def _segments(evaluation: Evaluation) -> Section:
     names = list(dict.fromkeys(name for line in evaluation.lines for name in line.segments))
     found = [line.segments for line in evaluation.lines]
@@ -314,6 +349,7 @@ def _segments(evaluation: Evaluation) -> Section:
                 tables.cells(measure, [one.get(name, {}).get(measure.name) for one in found]),
             )
             for name in names
+            if any(measure.name in one.get(name, {}) for one in found)
         ]
         title = f"{measure.title} by segment"
         body = tables.measure_table(heads, rows, title, "Segment")
@@ -323,6 +359,8 @@ def _segments(evaluation: Evaluation) -> Section:
 
 
 def _segment_title(key: str) -> str:
+    if key == "reference_wait_s_mean":
+        return "Wait of the same jobs under the first line, mean"
     known = {one.name: one.title for one in (*tables.WAITS, *tables.JCTS, *tables.OTHERS)}
     return known.get(key, key.replace("_", " "))
 
@@ -336,8 +374,10 @@ def _segment_kind(key: str) -> tables.Kind:
 
 
 def _segment_jobs(found: Sequence[dict[str, dict[str, float]]], name: str) -> str:
-    jobs = max((one.get(name, {}).get("jobs", 0) for one in found), default=0)
-    return numbers.many(int(jobs), "job") if jobs else ""
+    counts = [int(one[name]["jobs"]) for one in found if "jobs" in one.get(name, {})]
+    if not counts:
+        return ""
+    return ("" if min(counts) == max(counts) else "up to ") + numbers.many(max(counts), "job")
 
 
 def _log(index: int, line: Line, clock: Clock) -> Html:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -31,6 +32,7 @@ class Line:
     timeline: Timeline
     notes: tuple[str, ...] = ()
     graph: Graph | None = None  # the causal graph a line learned last
+    switching: dict[str, float | None] = field(default_factory=dict)  # as `studies.switching` gives it
 
     @property
     def switches(self) -> int:
@@ -44,11 +46,50 @@ class Line:
             "knobs": self.start_knobs.jsonable(),
             "switches": self.switches,
             "hours": [one.jsonable() for one in self.rounds],
+            "switching": self.switching,
             "segments": self.segments,
             "seconds": self.seconds,
             "notes": list(self.notes),
             "digest": self.timeline.digest(),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """One number over several runs; `deviation` (standard) is None where there was one run."""
+
+    mean: float
+    deviation: float | None
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrast:
+    """How a line compares with another one.
+
+    Attributes:
+        ratio: Of mean waits, run by run; None where the reference never waits.
+        days: On which jobs were submitted.
+        difference_s: Mean wait less that of the same jobs under the reference, all runs together.
+        interval_s: 95 % of it when days are drawn again; None for fewer than two days.
+    """
+
+    line: str
+    reference: str
+    ratio: Estimate | None
+    days: int
+    difference_s: float
+    interval_s: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """What several runs of one evaluation say together; `waits` are mean waits by line, s."""
+
+    runs: int
+    waits: Mapping[str, Estimate]
+    contrasts: tuple[Contrast, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +104,4 @@ class Evaluation:
     policy: str
     settings: dict[str, Any]  # objective, horizons, budget, threshold, seed … as given
     lines: tuple[Line, ...]
+    statistics: Statistics | None = None  # where it was run several times; all else is the first run's

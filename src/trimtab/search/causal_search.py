@@ -36,6 +36,7 @@ class Rules:
 
     Attributes:
         learning: Whether there is a model at all; without, the same search simulates all it proposes.
+        identity: Whether the model adds up predicted parts; without, it predicts the objective itself.
         reject_below: Part of the best measured gain that a predicted gain must reach.
         explore: Chance that a setting is simulated all the same.
         leave_scope: Chance that a round proposes as if there were no scope.
@@ -45,6 +46,7 @@ class Rules:
     """
 
     learning: bool = True
+    identity: bool = True
     reject_below: float = 0.95
     explore: float = 0.1
     leave_scope: float = 0.2
@@ -307,7 +309,8 @@ class _Session:
 
     def _fit(self, table: Table) -> None:
         lessons = self._lessons
-        lessons.model = fit(table, self._tuning.objective.name, lessons.parents, self._here)
+        name, identity = self._tuning.objective.name, self._rules.identity
+        lessons.model = fit(table, name, lessons.parents, self._here, identity)
         self._refits, self._new_rows = self._refits + 1, 0
         ready = lessons.model.ready(len(self._space.axes))
         self._event("model", rows=lessons.model.rows, spearman=lessons.model.spearman, ready=ready)

@@ -26,6 +26,8 @@ DAY_BY_DAY = "days-ago"  # each future copies another past day
 NO_ARRIVALS = "none"
 _UNIFORMS = 1 << 16  # jobs that have numbers of their own
 
+Own = tuple[int, ...]  # names the random streams of futures that only one setting meets
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecasting:
@@ -37,6 +39,7 @@ class Forecasting:
         futures: How many.
         arrivals_ms: How far into the future arrivals are taken.
         run_on_ms: How long a trial's simulation runs on.
+        common: Whether all settings of a search meet the same futures; if not, each meets its own.
     """
 
     arrivals: str
@@ -44,6 +47,7 @@ class Forecasting:
     futures: int
     arrivals_ms: int
     run_on_ms: int
+    common: bool = True
 
 
 class Generation:
@@ -64,14 +68,19 @@ class Generation:
         card = self._predictor.card
         return card.version if card else None
 
-    def situations(self, scene: Scene, most: int) -> list[Situation]:
-        """Return one situation for each future, at most so many."""
-        return [self.situation(scene, future) for future in self.futures(scene, most)]
+    def situations(self, scene: Scene, most: int, whose: int | None = None) -> list[Situation]:
+        """Return one situation for each future, at most so many.
 
-    def futures(self, scene: Scene, most: int) -> list[Future]:
+        Args:
+            whose: The number of a setting that meets futures of its own, drawn anew at every instant.
+        """
+        return [self.situation(scene, future) for future in self.futures(scene, most, whose)]
+
+    def futures(self, scene: Scene, most: int, whose: int | None = None) -> list[Future]:
         """Return the futures of a scene, at most so many."""
         self._predictor.refresh(scene.past)
-        return [self._future(scene, number) for number in range(min(self.how.futures, most))]
+        own = () if whose is None else (scene.now_ms, whose)
+        return [self._future(scene, number, own) for number in range(min(self.how.futures, most))]
 
     def situation(self, scene: Scene, future: Future) -> Situation:
         """Return a scene with one future for it."""
@@ -79,29 +88,30 @@ class Generation:
             scene.snapshot, future, scene.cluster, scene.policy, scene.environment, self.how.run_on_ms
         )
 
-    def _future(self, scene: Scene, number: int) -> Future:
-        coming = self._arrivals(scene.past, number)
+    def _future(self, scene: Scene, number: int, own: Own) -> Future:
+        coming = self._arrivals(scene.past, number, own)
         active = scene.active_rows
         is_unknown = ~scene.past.completed[coming.source]
         rows = np.concatenate([active, coming.source[is_unknown]])
-        left_ms = self._left_ms(scene.past, rows, number)
+        left_ms = self._left_ms(scene.past, rows, number, own)
         run_ms = scene.past.ran_ms[coming.source].copy()
         run_ms[is_unknown] += left_ms[len(active) :]
         return Future(_whole_ms(scene, left_ms[: len(active)]), _copies(scene.facts, coming), run_ms.tolist())
 
-    def _arrivals(self, past: Past, number: int) -> Arrivals:
+    def _arrivals(self, past: Past, number: int, own: Own) -> Arrivals:
         how = self.how
         if how.arrivals == NO_ARRIVALS:
             none = np.zeros(0, dtype=np.int64)
             return Arrivals(none, none, NO_ARRIVALS)
         if how.arrivals == DAY_BY_DAY:
-            return day_again(past, how.arrivals_ms, DAYS_AGO[number % len(DAYS_AGO)])
-        dice = self._seeds.stream("arrivals", number, past.now_ms) if number else None
+            place = int(self._seeds.stream("day", number, *own).integers(len(DAYS_AGO))) if own else number
+            return day_again(past, how.arrivals_ms, DAYS_AGO[place % len(DAYS_AGO)])
+        dice = self._seeds.stream("arrivals", number, past.now_ms, *own) if number or own else None
         return forecast_arrivals(past, how.arrivals_ms, how.arrivals, dice)
 
-    def _left_ms(self, past: Past, rows: Integers, number: int) -> Integers:
+    def _left_ms(self, past: Past, rows: Integers, number: int, own: Own) -> Integers:
         """Return drawn remaining service of jobs that have not completed."""
-        table = self._seeds.stream("remaining", number).random((_UNIFORMS, 2))
+        table = self._seeds.stream("remaining", number, *own).random((_UNIFORMS, 2))
         uniforms: NDArray[np.float64] = table[rows % _UNIFORMS]
         return np.asarray(self._predictor.remaining_ms(past, rows, uniforms[None])[0], dtype=np.int64)
 

@@ -4,13 +4,14 @@
     wait = queue + restart + slowdown,  JCT = age + run - unrun + wait
 
 Age and run are known before anything is simulated. An objective that is no such sum is learned from the
-mediators. Five members each leave out a fifth of the situations, so that all rows have a prediction by a
-member that never saw them: from these come the spread (split conformal) and whether the model is any good.
+mediators; so that the sum can be judged, one that is may be learned from the knobs instead. Five members
+each leave out a fifth of the situations, so that all rows have a prediction by a member that never saw
+them: from these come the spread (split conformal) and whether the model is any good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,6 +88,7 @@ class Model:
 
     Attributes:
         objective: Whose costs it predicts.
+        adds_up: Whether these are sums of predicted mediators.
         columns: Mediator -> columns of the encoding it is predicted from.
         rows: How many it was fitted to.
         spearman: Rank correlation with the cost inside situations that a member had not seen, their mean.
@@ -94,6 +96,7 @@ class Model:
     """
 
     objective: str
+    adds_up: bool
     columns: Mapping[str, tuple[int, ...]]
     rows: int
     spearman: float
@@ -118,7 +121,7 @@ class Model:
         parts, members = self._by_member(knobs, features, run_s, age_s)
         mediators = {name: np.expm1(np.log1p(values).mean(axis=0)) for name, values in parts.items()}
         cost = np.expm1(np.log1p(members).mean(axis=0))
-        if self.objective in IDENTITIES:
+        if self.adds_up:
             cost = add_up(self.objective, mediators, run_s, age_s)
         spread = self.quantile * (_SCALE_FLOOR + np.log1p(members).std(axis=0))
         return Prediction(cost, members, mediators, parts, spread)
@@ -132,10 +135,13 @@ class Model:
             inputs = _inputs(knobs, features, self.columns[name])
             logs = np.array([one.predict(inputs) for one in trees])
             parts[name] = np.expm1(np.maximum(logs, 0.0))
-        if self.objective in IDENTITIES:
+        if self.adds_up:
             return parts, np.maximum(add_up(self.objective, parts, run_s, age_s), 0.0)
-        logs = np.array([top.predict(_top_inputs(parts, features, at)) for at, top in enumerate(self._tops)])
-        return parts, np.expm1(np.maximum(logs, 0.0))
+        tops = []
+        for member, top in enumerate(self._tops):
+            known = [np.log1p(values[member]) for values in parts.values()]
+            tops.append(top.predict(_top_inputs(known, knobs, features)))
+        return parts, np.expm1(np.maximum(tops, 0.0))
 
 
 def add_up(objective: str, mediators: Mapping[str, Vector], run_s: Vector, age_s: Vector) -> Vector:
@@ -145,7 +151,11 @@ def add_up(objective: str, mediators: Mapping[str, Vector], run_s: Vector, age_s
 
 
 def fit(
-    table: Table, objective: str, parents: Mapping[str, frozenset[str]] | None, here: int | None = None
+    table: Table,
+    objective: str,
+    parents: Mapping[str, frozenset[str]] | None,
+    here: int | None = None,
+    identity: bool = True,
 ) -> Model:
     """Fit a model to rows.
 
@@ -154,17 +164,19 @@ def fit(
         objective: Its name.
         parents: Mediator -> the knobs it is predicted from; all knobs for one that is not named.
         here: The situation whose rows weigh more.
+        identity: Whether mediators are predicted; without, the objective alone is, from all knobs.
     """
-    names = IDENTITIES.get(objective, MEDIATORS)
+    names = IDENTITIES.get(objective, MEDIATORS) if identity else ()
+    adds_up = identity and objective in IDENTITIES
     columns = {name: _columns(table.axis_of, (parents or {}).get(name)) for name in names}
     folds = _folds(table.situation, here)
     weights = np.where(table.situation == here, HERE_WEIGHT, 1.0)
     trees = {name: _members(table, name, columns[name], folds, weights) for name in names}
-    inputs = np.column_stack([np.log1p(_mediator(table, name)) for name in names] + [table.features])
+    inputs = _top_inputs([np.log1p(_mediator(table, name)) for name in names], table.knobs, table.features)
     tops: tuple[Any, ...] = ()
-    if objective not in IDENTITIES:
+    if not adds_up:
         tops = tuple(_train(inputs, np.log1p(table.cost), weights, folds != one) for one in range(MEMBERS))
-    model = Model(objective, columns, len(table), 0.0, 0.0, trees, tops)
+    model = Model(objective, adds_up, columns, len(table), 0.0, 0.0, trees, tops)
     _, costs = model._by_member(table.knobs, table.features, table.run_s, table.age_s)
     quantile, spearman = _judge(table, costs, folds, here)
     return replace(model, quantile=quantile, spearman=spearman)
@@ -233,8 +245,9 @@ def _train(inputs: Matrix, target: Vector, weights: Vector, seen: NDArray[np.boo
     return lightgbm.train(_SETTINGS, data, num_boost_round=_TREES)
 
 
-def _top_inputs(parts: Mapping[str, Matrix], features: Matrix, member: int) -> Matrix:
-    return np.column_stack([*(np.log1p(values[member]) for values in parts.values()), features])
+def _top_inputs(mediators: Sequence[Vector], knobs: Matrix, features: Matrix) -> Matrix:
+    """Return what an objective is predicted from: logarithms of mediators, or the knobs if there are none."""
+    return np.column_stack([*(mediators or [knobs]), features])
 
 
 def _judge(table: Table, costs: Matrix, folds: Folds, here: int | None) -> tuple[float, float]:

@@ -16,7 +16,7 @@ import polars as pl
 from trimtab.cluster import Cluster
 from trimtab.control.guardrails import Apply
 from trimtab.control.rounds import Round
-from trimtab.errors import ConfigError, UnknownName
+from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 from trimtab.report.lines import Evaluation, Line
@@ -26,9 +26,9 @@ from trimtab.simulate.run import World
 from trimtab.simulate.trials import Trials
 from trimtab.simulate.whatif import Situation
 from trimtab.simulate.workload import Workload
+from trimtab.studies.ablations import Variant, variants
 from trimtab.studies.lines import (
     FROM_WEEK,
-    LINES,
     Chooser,
     Forecasted,
     Note,
@@ -37,7 +37,11 @@ from trimtab.studies.lines import (
     Stage,
     Week,
     choosing,
+    silent,
+    true_situation,
 )
+from trimtab.studies.segments import segments_of
+from trimtab.studies.switching import switching_of
 from trimtab.traces.trace import DAY_MS, Trace
 from trimtab.world import cpu_s, wall_s
 
@@ -56,26 +60,29 @@ def evaluate(
     lines: Sequence[str],
     trials: Trials,
     progress: Progress = lambda text, share: None,
-    note: Note = lambda record: None,
+    ablate: Sequence[str] = (),
+    note: Note = silent,
 ) -> Evaluation:
     """Evaluate lines on the jobs submitted in a window; what the trace holds before it is history.
 
     Args:
+        ablate: Parts, each of which is left out of every line that has it, in a line of its own.
         note: Is told what happens as it happens: a `start`, rounds and an `end` of each line.
 
     Raises:
-        UnknownName: If a line does not exist.
+        UnknownName: If a line or part does not exist.
         InputError: If the window holds no job.
         ConfigError: If a window or a plan is not possible.
     """
-    check_lines(lines)
+    wanted = variants(lines, ablate, plan)
     stage = stage_of(trace, window, cluster, policy, base, world, plan, trials, progress, note)
     week: Week | None = None
     found = []
-    for line in lines:
-        if line in FROM_WEEK and week is None:
+    for one in wanted:
+        if one.line in FROM_WEEK and week is None:
             week = tune_week(stage)
-        found.append(_run_line(stage, line, week))
+        found.append(_run_line(replace(stage, plan=one.plan), one, week))
+    segments = segments_of(found, plan.interval_ms)
     return Evaluation(
         provenance=trace.provenance,
         kept=len(stage.trace),
@@ -84,22 +91,8 @@ def evaluate(
         cluster=cluster,
         policy=policy,
         settings=_settings(world, plan),
-        lines=tuple(found),
+        lines=tuple(replace(line, segments=parts) for line, parts in zip(found, segments, strict=True)),
     )
-
-
-def check_lines(lines: Sequence[str]) -> None:
-    """Refuse lines that do not exist, and one that is named twice.
-
-    Raises:
-        UnknownName: If a line does not exist.
-        ConfigError: If one is named twice.
-    """
-    for line in lines:
-        if line not in LINES:
-            raise UnknownName("line", line, LINES)
-        if lines.count(line) > 1:
-            raise ConfigError(f"line {line} is named twice; nothing was run.")
 
 
 def stage_of(
@@ -191,17 +184,18 @@ def _as_of(history: Trace, now_ms: int) -> Trace:
 # ---- one line ------------------------------------------------------------------------------------
 
 
-def _run_line(stage: Stage, line: str, week: Week | None) -> Line:
+def _run_line(stage: Stage, variant: Variant, week: Week | None) -> Line:
+    line = variant.line
     began, cpu_before = wall_s(), cpu_s()
     start = start_knobs(stage, line, week)
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = {}
     if line in FROM_WEEK and week is not None:
         notes, seconds = (week.note,), {"fixed_week_search": week.search_s}
-    stage.note({"kind": "start", "line": line, "knobs": start.jsonable(), "notes": list(notes)})
+    stage.note({"kind": "start", "line": variant.name, "knobs": start.jsonable(), "notes": list(notes)})
     engine = new_cluster(stage, start)
     chooser = choosing(stage, line, week)
-    rounds = () if chooser is None else walk(stage, line, chooser, engine)
+    rounds = () if chooser is None else walk(stage, variant.name, chooser, engine)
     engine.run()
     table = jobs_table(stage.workload, engine.outcomes, stage.trace)
     assert engine.timeline is not None
@@ -217,14 +211,15 @@ def _run_line(stage: Stage, line: str, week: Week | None) -> Line:
     graph = chooser.graph if isinstance(chooser, Forecasted) else None
     drawn = graph.jsonable() if graph else None
     end = {"metrics": metrics, "digest": timeline.digest(), "graph": drawn, "seconds": seconds}
-    stage.note({"kind": "end", "line": line, **end})
+    stage.note({"kind": "end", "line": variant.name, **end})
     return Line(
-        name=line,
-        meaning=LINES[line],
+        name=variant.name,
+        meaning=variant.meaning,
         metrics=metrics,
         start_knobs=start,
         rounds=rounds,
-        segments=segments_of(table, stage.plan.interval_ms),
+        segments={},  # once all lines have run
+        switching=switching_of(rounds, stage.plan.rails.dwell_ms / 1000),
         seconds=seconds,
         jobs=table,
         timeline=timeline,
@@ -255,8 +250,10 @@ def walk(stage: Stage, line: str, chooser: Chooser, engine: Simulation) -> tuple
         engine.run(now_ms)
         one = chooser.choose(engine, now_ms, now_ms - since_ms)
         if isinstance(one.verdict, Apply):
+            if stage.plan.realised:
+                one = replace(one, realised_gain=_realised_gain(stage, engine, now_ms, one.knobs_after))
             # Its clock begins with its first job: a change before that is made then.
-            engine.update(max(now_ms, engine.now_ms), one.verdict.knobs)
+            engine.update(max(now_ms, engine.now_ms), one.knobs_after)
             since_ms = now_ms
         rounds.append(one)
         stage.note({"kind": "round", "line": line, **one.recorded()})
@@ -264,33 +261,8 @@ def walk(stage: Stage, line: str, chooser: Chooser, engine: Simulation) -> tuple
     return tuple(rounds)
 
 
-def segments_of(table: pl.DataFrame, interval_ms: int) -> dict[str, dict[str, float]]:
-    """Return mean wait by the kind of hour a job was submitted in.
-
-    Hours with at least one submission are ranked by how many jobs they brought: the lower third is the
-    trough, the upper third the peak, the top twentieth bursts (which are peak, too).
-    """
-    hours = (pl.col("submit_s") * 1000 // interval_ms).alias("hour")
-    jobs = table.filter(~pl.col("rejected")).with_columns(hours)
-    jobs = jobs.with_columns(pl.len().over("hour").alias("crowd"))
-    if jobs.is_empty():
-        return {}
-    crowds = np.sort(jobs.group_by("hour").len()["len"].to_numpy())
-    low, high, burst = (
-        int(crowds[min(len(crowds) - 1, int(len(crowds) * part))]) for part in (1 / 3, 2 / 3, 0.95)
-    )
-    crowd = pl.col("crowd")
-    parts = {
-        "trough": crowd < low,
-        "middle": (crowd >= low) & (crowd < high),
-        "peak": crowd >= high,
-        "burst": crowd >= burst,
-    }
-    found = {}
-    for name, rule in parts.items():
-        some = jobs.filter(rule & pl.col("wait_s").is_not_null())
-        if some.height:
-            waits = some["wait_s"].to_numpy()
-            p99 = float(np.percentile(waits, 99))
-            found[name] = {"jobs": some.height, "wait_s_mean": float(waits.mean()), "wait_s_p99": p99}
-    return found
+def _realised_gain(stage: Stage, engine: Simulation, now_ms: int, knobs: Knobs) -> float:
+    """Return the gain that a change at an instant has over none, on what will really happen."""
+    situation, objective = true_situation(stage, engine, now_ms), stage.plan.tuning.objective
+    kept, changed = stage.trials.measure(situation, [engine.knobs, knobs], objective)
+    return objective.gain(kept.cost, changed.cost)

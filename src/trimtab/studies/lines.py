@@ -16,6 +16,7 @@ from trimtab.job import JobState
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 from trimtab.search.causal import Graph
+from trimtab.search.causal_search import Rules
 from trimtab.search.evidence import Pooling
 from trimtab.search.futures import snapshot_at
 from trimtab.search.generation import Forecasting, Generation, digest_of
@@ -58,11 +59,16 @@ PLUS = Forecasting(
     arrivals="days-ago", remaining="kaplan-meier", futures=2, arrivals_ms=DAY_MS, run_on_ms=DAY_MS
 )
 POOLING = Pooling()
+RULES = Rules()
 
 Progress = Callable[[str, float], None]
 
 # Is told what happens, record by record, as a journal holds it.
 Note = Callable[[Mapping[str, Any]], None]
+
+
+def silent(record: Mapping[str, Any]) -> None:
+    """Write nothing down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +84,8 @@ class Plan:
         paper, plus: What the lines trimtab and trimtab-plus forecast.
         paper_gain_min: The gain that trimtab changes for.
         sure: Standard errors that trimtab-plus takes off a gain before it believes it.
+        rules: How trimtab uses its causal model.
+        realised: Whether every change is tried on the true future afterwards; no line gets to know it.
     """
 
     tuning: Tuning
@@ -90,6 +98,8 @@ class Plan:
     paper_gain_min: float = 1.1
     pooling: Pooling = POOLING
     sure: float = 0.25
+    rules: Rules = RULES
+    realised: bool = False
 
     def __post_init__(self) -> None:
         for name in ("interval_ms", "arrivals_ms", "run_on_ms"):
@@ -176,7 +186,7 @@ def choosing(stage: Stage, line: str, week: Week | None) -> Chooser | None:
     if line == "selftune":
         return Retuning(stage, line, _last_hour)
     if line == "oracle":
-        return Retuning(stage, line, _true_future)
+        return Retuning(stage, line, true_situation)
     if line in ("trimtab", "trimtab-plus"):
         plan = stage.plan.paper if line == "trimtab" else stage.plan.plus
         generation = Generation(plan, Seeds(stage.world.seed))
@@ -192,7 +202,8 @@ def _last_hour(stage: Stage, engine: Simulation, now_ms: int) -> Situation:
     return last_hour_again(engine, now_ms, stage.workload, stage.policy, stage.environment, plan.interval_ms)
 
 
-def _true_future(stage: Stage, engine: Simulation, now_ms: int) -> Situation:
+def true_situation(stage: Stage, engine: Simulation, now_ms: int) -> Situation:
+    """Return what will really happen from an instant on, as far as the plan looks."""
     plan = stage.plan
     return oracle_future(
         engine, now_ms, stage.workload, stage.policy, stage.environment, plan.arrivals_ms, plan.run_on_ms
@@ -249,7 +260,7 @@ def _advisor(stage: Stage, line: str, week: Week | None, generation: Generation)
     plan, seeds = stage.plan, Seeds(stage.world.seed)
     if line == "trimtab":
         rails = replace(plan.rails, gain_min=plan.paper_gain_min)
-        return CausalAdvisor(generation, stage.trials, plan.tuning, rails, seeds)
+        return CausalAdvisor(generation, stage.trials, plan.tuning, rails, seeds, plan.rules)
     prior = {knobs: math.log1p(cost) for knobs, cost in (week.costs if week else {}).items()}
     return PoolingAdvisor(
         generation,

@@ -107,7 +107,7 @@ def replay(
     asked = request.window, request.cluster, request.policy, request.base, request.world, request.plan
     try:
         if recorded.records:
-            evaluate(trace, *asked, request.lines, trials, progress, follower)
+            evaluate(trace, *asked, request.lines, trials, progress, request.ablate, follower)
     except Ended:
         pass
     return Replayed(follower.rounds, follower.difference, recorded.whole)

@@ -26,7 +26,7 @@ class Request:
     Attributes:
         source: The trace as it was named, with `zone` and `thin` as given beside it.
         sha256: Of the trace's source; `kept`: how many jobs were left of it.
-        window, cluster, policy, base, world, plan, lines: As `studies.evaluate.evaluate` takes them.
+        window, cluster, policy, base, world, plan, lines, ablate: As `studies.evaluate.evaluate` takes them.
         trimtab: The version that was asked.
     """
 
@@ -42,6 +42,7 @@ class Request:
     world: World
     plan: Plan
     lines: tuple[str, ...]
+    ablate: tuple[str, ...] = ()
     trimtab: str = __version__
 
     def jsonable(self) -> dict[str, Any]:
@@ -56,6 +57,7 @@ class Request:
             "world": _plain(self.world),
             "plan": _plain(self.plan),
             "lines": list(self.lines),
+            "ablate": list(self.ablate),
         }
 
     @classmethod
@@ -78,6 +80,7 @@ class Request:
                 world=_rebuilt(World, header["world"]),
                 plan=_rebuilt(Plan, header["plan"]),
                 lines=tuple(header["lines"]),
+                ablate=tuple(header["ablate"]),
                 trimtab=header["trimtab"],
             )
         except TrimtabError:
