@@ -18,7 +18,7 @@ from trimtab.cli import main
 LINES = "fixed,selftune,trimtab,trimtab-plus,oracle"
 EVALUATE = (
     f"evaluate day.csv --policy tiresias --window {WINDOW} --nodes 2 --gpus-per-node 4 --budget 12 "
-    f"--interval 2h --lines {LINES} --executor local --quiet"
+    f"--interval 2h --background off --lines {LINES} --executor local --quiet"
 )
 REPLAY = "replay day.jsonl --executor local --quiet"
 
@@ -97,6 +97,7 @@ GOLDEN_ROUND = {
     "kind": "round",
     "line": "selftune",
     "time_s": 0.0,
+    "search": "main",
     "verdict": "keep",
     "reason": "the running setting costs nothing: there is nothing to gain",
     "knobs": {"backfill": "skip"},
@@ -162,7 +163,7 @@ def test_a_forecast_round_says_what_was_proposed_and_what_every_future_gave(day:
     busy = [one for one in rounds if one["line"] in ("trimtab", "trimtab-plus") and one["simulations"] > 2]
     assert {one["line"] for one in busy} == {"trimtab", "trimtab-plus"}
     for one in busy:
-        futures = 1 if one["line"] == "trimtab" else 2
+        futures = 1 if one["line"] == "trimtab" else 3
         assert all(len(row) == futures for row in one["measured"].values())
         assert futures * len(one["measured"]) == one["simulations"]
         assert {"forecast", "search"} == set(one["seconds"])

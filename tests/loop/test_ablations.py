@@ -111,7 +111,7 @@ def test_without_common_futures_no_two_settings_meet_the_same_one() -> None:
     common, apart = _Spy(), _Spy()
     walk(trace.window("12h..24h"), "trimtab-plus", how=how, trials=common)
     line = walk(trace.window("12h..24h"), "trimtab-plus", how=own, trials=apart).lines[0]
-    assert max(len(settings) for settings in common.met.values()) == 5
+    assert max(len(settings) for settings in common.met.values()) >= 10
     assert {len(settings) for settings in apart.met.values()} == {1}
     assert sum(len(settings) for settings in apart.met.values()) == sum(one.trials for one in line.rounds)
 

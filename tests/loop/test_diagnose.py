@@ -104,7 +104,7 @@ def test_who_knows_the_truth_has_no_fault_of_forecast(monkeypatch: pytest.Monkey
     window = TRACE.window(WINDOW)
     workload = Workload.of(window, WORLD.spread_ppm)
 
-    def truth(self: Generation, scene: Scene, most: int, whose: int | None) -> list[Future]:
+    def truth(self: Generation, scene: Scene, most: int, whose: int | None = None) -> list[Future]:
         return [true_future(scene.snapshot, workload, self.how.arrivals_ms)] * min(self.how.futures, most)
 
     monkeypatch.setattr(Generation, "futures", truth)
@@ -123,7 +123,7 @@ def test_what_is_not_foreseen_is_named(blind_to: str, monkeypatch: pytest.Monkey
     """Of two parts one is the truth: mending the other one alone mends the whole forecast."""
     workload = Workload.of(TRACE.window(WINDOW), WORLD.spread_ppm)
 
-    def half_true(self: Generation, scene: Scene, most: int) -> list[Future]:
+    def half_true(self: Generation, scene: Scene, most: int, whose: int | None = None) -> list[Future]:
         future = true_future(scene.snapshot, workload, self.how.arrivals_ms)
         if blind_to == "arrivals":
             return [replace(future, coming=[], coming_ms=[])]

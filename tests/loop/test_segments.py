@@ -22,6 +22,7 @@ def _round(
     return Round(
         time_s=3600 * hour,
         knobs_before=before,
+        best=after,
         verdict=Keep("") if before == after else Apply(after, ""),
         gain=gain,
         cost_running=1.0,

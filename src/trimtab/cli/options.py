@@ -82,6 +82,16 @@ RunOn = Annotated[str, typer.Option(help="How long a candidate's simulation runs
 Budget = Annotated[int, typer.Option(help="Simulations a search.")]
 Threshold = Annotated[float, typer.Option(help="Least gain that is worth a change.")]
 Dwell = Annotated[str, typer.Option(help="Least time a setting stays.")]
+Aggregate = Annotated[
+    Literal["on", "off"], typer.Option(help="Whether trimtab may search on merged jobs: on | off")
+]
+Background = Annotated[
+    str | None,
+    typer.Option(
+        help="Time between light searches inside an interval, or off; unless given, 5m for trimtab, off for "
+        "trimtab-plus."
+    ),
+]
 SamplerName = Annotated[str, typer.Option("--sampler", help=" | ".join(SAMPLERS))]
 
 # Beyond these, a simulation would need more memory than a workstation has.
@@ -337,6 +347,19 @@ def make_plan(
         arrivals_ms=duration_ms("arrivals-horizon", arrivals_horizon),
         run_on_ms=duration_ms("run-on", run_on),
     )
+
+
+def with_background(plan: Plan, text: str | None, aggregate: str) -> Plan:
+    """Return the plan with what was said of light rounds and of merged jobs; None says nothing.
+
+    Raises:
+        ConfigError: If the time is none, or too short.
+    """
+    plan = dataclasses.replace(plan, aggregate=aggregate == "on")
+    if text is None:
+        return plan
+    every_ms = None if text == "off" else duration_ms("background", text)
+    return dataclasses.replace(plan, paper_background_ms=every_ms, plus_background_ms=every_ms)
 
 
 def make_workers(executor: str, workers: int | None, address: str | None) -> int:

@@ -145,6 +145,8 @@ def evaluate(
     dwell: o.Dwell = "30m",
     ablate: o.Ablate = None,
     realised: o.Realised = False,
+    aggregate: o.Aggregate = "on",
+    background: o.Background = None,
     executor: o.Executor = "processes",
     workers: o.Workers = None,
     address: o.Address = None,
@@ -165,7 +167,7 @@ def evaluate(
     records.check_outputs(journal, graph, wanted)
     world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
-    plan = replace(plan, realised=realised)
+    plan = replace(o.with_background(plan, background, aggregate), realised=realised)
     count = o.make_workers(executor, workers, address)
     again = _repeats(tie_seeds, seeds, seed)
     name, base = o.read_policy(policy, knob)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.control.guardrails import Guardrails, guards, judge
+from trimtab.control.guardrails import Guardrails, Keep, guards, judge
 from trimtab.control.rounds import Round
 from trimtab.job import JobState
 from trimtab.knobs import Knobs
@@ -18,12 +18,13 @@ from trimtab.objective import Measured, Objective
 from trimtab.search.causal import Graph
 from trimtab.search.causal_search import Experience, Lessons, Rules, causal_search
 from trimtab.search.evidence import Evidence, Pooling
+from trimtab.search.fidelity import Bench, Fidelity, accepted, calibrate, probes_of
 from trimtab.search.generation import Generation, digest_of
 from trimtab.search.sampler import design, make_sampler
 from trimtab.search.samples import Summary
 from trimtab.search.scene import Scene
 from trimtab.search.space import SearchSpace
-from trimtab.search.tuner import Search, Trial, Tuning, attempt, climb
+from trimtab.search.tuner import ENUMERATE_BELOW, Search, Trial, Tuning, attempt, climb
 from trimtab.simulate.trials import Trials
 from trimtab.simulate.whatif import Situation
 from trimtab.traces.trace import DAY_MS
@@ -32,12 +33,19 @@ from trimtab.world import Seeds, wall_s
 # Settings that did best at the last search are the first to be tried at the next.
 _LEADERS = 4
 
-# Settings that are tried every hour, for all others to be compared with.
-_ANCHORS = 4
+# Rounds between main rounds: their name in records, simulations of all futures together, and least gain.
+BACKGROUND = "background"
+_BACKGROUND_TRIALS = 10
+_BACKGROUND_GAIN_MIN = 1.1
 
 
 class Advisor(Protocol):
     """Says, round after round, whether to change the settings; remembers what it learned."""
+
+    @property
+    def leaders(self) -> Sequence[Knobs]:
+        """The settings that did best so far, best first."""
+        ...
 
     def advise(self, scene: Scene, running_for_ms: int) -> Round:
         """Return the record of one round, verdict included.
@@ -50,15 +58,17 @@ class Advisor(Protocol):
 
 
 class PoolingAdvisor:
-    """Tries settings on several futures an hour, and changes for what many hours together say is better.
+    """Tries a field of settings on several futures an hour, and changes for what many hours say is better.
 
-    All settings meet the same futures (common random numbers). An hour tries the running setting, anchors
-    that stay for ever, those that have done best so far, and new ones around the best with what is left.
+    All settings meet the same futures (common random numbers), and every hour meets the same settings: what
+    one of them seems to gain is then no luck of the few hours in which it was tried. The field is what runs
+    at first, the best half of what is known beforehand, and points scattered over the space. A setting that
+    runs later and is not of the field is tried beside it.
 
     Args:
         generation: Makes the futures.
         trials: Tries settings on one.
-        tuning: Sampler, objective, and simulations an hour, all futures together.
+        tuning: Objective, and how many settings the field has.
         rails: What a change must reach.
         pooling: How hours are weighed against each other.
         sure: Standard errors that are taken off a gain before it is believed.
@@ -80,15 +90,20 @@ class PoolingAdvisor:
         self._generation, self._trials, self._tuning = generation, trials, tuning
         self._rails, self._sure, self._seeds = rails, sure, seeds
         self._evidence, self._pooling = Evidence(pooling), pooling
-        self._anchors: list[Knobs] = []
+        self._field: list[Knobs] = []
         self._prior = prior or {}
 
+    @property
+    def leaders(self) -> Sequence[Knobs]:
+        scores = self._evidence.scores()
+        return sorted(scores, key=scores.__getitem__)[:_LEADERS]
+
     def advise(self, scene: Scene, running_for_ms: int) -> Round:
-        most = max(1, self._tuning.budget // (_ANCHORS + 1))  # else there is nothing to compare
+        most = self._generation.how.futures
         futures = Futures.of(self._generation, scene, most, self._trials, self._tuning.objective)
         found = self._tried(scene, futures)
         if not found.idle:
-            self._evidence.add(futures.logs(), self._anchors)
+            self._evidence.add(futures.logs(), self._field)
         scores = self._evidence.scores()
         best = min(found.costs, key=lambda knobs: (scores.get(knobs, 0.0), knobs != scene.running))
         gain = self._evidence.gain(scene.running, best, 0.0)
@@ -97,40 +112,34 @@ class PoolingAdvisor:
         return _round(scene, running_for_ms, futures, found, best, (gain, lower), self._rails, record)
 
     def _tried(self, scene: Scene, futures: Futures) -> Search:
-        """Try this hour's settings."""
+        """Try the running setting, and the field if there is anything to gain."""
         found = Search(scene.running, self._tuning.objective)
-        count = max(1, self._tuning.budget // len(futures.situations))
-        seeds = _seeds(self._seeds, scene)
-        attempt(found, futures.costs, [(scene.running, "incumbent")], count)
+        attempt(found, futures.costs, [(scene.running, "incumbent")], 1)
         if found.idle:
             found.stopped = "nothing to gain"
             return found
-        if not self._anchors:
-            self._anchors = self._chosen_anchors(scene)
-        scores = self._evidence.scores()
-        leaders = sorted(scores, key=scores.__getitem__)[: count * 2 // 5]
-        known = [(knobs, "anchor") for knobs in self._anchors] + [
-            (knobs, "earlier leader") for knobs in leaders
-        ]
-        attempt(found, futures.costs, known, count)
-        sampler = make_sampler(self._tuning.sampler, scene.space, (leaders or [scene.running])[0], seeds)
-        climb(found, futures.costs, scene.space, sampler, count)
+        if not self._field:
+            self._field = self._chosen_field(scene)
+            self._evidence.add(self._prior, self._field, self._pooling.prior)
+        attempt(found, futures.costs, [(knobs, "field") for knobs in self._field], len(self._field) + 1)
+        found.stopped = "field tried"
         return found
 
-    def _chosen_anchors(self, scene: Scene) -> list[Knobs]:
-        """Return the first settings anything is compared with: what runs, and the best known beforehand."""
-        if self._prior:
-            best = sorted(self._prior, key=self._prior.__getitem__)[: _ANCHORS - 1]
-            anchors = list(dict.fromkeys([scene.running, *best]))
-            if all(one in self._prior for one in anchors):
-                self._evidence.add(self._prior, anchors, self._pooling.prior)
-            return anchors
-        points = design(scene.space, _ANCHORS - 1, self._seeds, scene.running)
-        return list(dict.fromkeys([scene.running, *(scene.space.knobs(point) for point in points)]))
+    def _chosen_field(self, scene: Scene) -> list[Knobs]:
+        """Return the settings to be tried from now on."""
+        size = self._tuning.budget
+        known = sorted(self._prior, key=self._prior.__getitem__)[: size // 2]
+        points = design(scene.space, size, self._seeds, scene.running)
+        scattered = (scene.space.knobs(point) for point in points)
+        return list(dict.fromkeys([scene.running, *known, *scattered]))[:size]
 
 
 class CausalAdvisor:
     """The paper's: one future of one hour, searched with a causal model that learns from hour to hour.
+
+    Where that is faithful and saves work, the search simulates merged jobs, and what it finds is accepted by
+    what it gives on all jobs. The budget is the search's alone; what calibration and finalists simulate comes
+    on top and is counted in the round.
 
     Args:
         generation: Makes the future.
@@ -139,6 +148,7 @@ class CausalAdvisor:
         rails: What a change must reach.
         seeds: Random streams.
         rules: How the causal model is used.
+        aggregate: Whether jobs may be merged.
     """
 
     def __init__(
@@ -149,9 +159,11 @@ class CausalAdvisor:
         rails: Guardrails,
         seeds: Seeds,
         rules: Rules | None = None,
+        aggregate: bool = True,
     ) -> None:
         self._generation, self._trials, self._tuning = generation, trials, tuning
         self._rails, self._seeds, self._rules = rails, seeds, rules
+        self._aggregate = aggregate
         self._experience = Experience()
         self._lessons: Lessons | None = None
         self._leaders: Sequence[Knobs] = ()
@@ -161,27 +173,120 @@ class CausalAdvisor:
         """The causal graph learned last; None as long as there is none."""
         return self._lessons.graph if self._lessons else None
 
+    @property
+    def leaders(self) -> Sequence[Knobs]:
+        return self._leaders
+
     def advise(self, scene: Scene, running_for_ms: int) -> Round:
         futures = Futures.of(self._generation, scene, 1, self._trials, self._tuning.objective)
         self._lessons = self._experience.of(scene.policy, self._tuning.objective.name, scene.space)
+        seeds = _seeds(self._seeds, scene)
+        fidelity = self._fidelity(scene, futures, seeds)
         found = causal_search(
-            futures.measure,
-            Summary.of(futures.situations[0]),
+            fidelity.bench.measure,
+            Summary.of(fidelity.bench.situation),
             scene.space,
             scene.running,
             self._tuning,
-            _seeds(self._seeds, scene),
+            seeds,
             self._lessons,
             scene.now_ms // DAY_MS,
             self._rules,
             self._leaders,
         )
-        if not found.idle:
-            self._leaders = found.leaders(_LEADERS)
-        events = [event.jsonable() for event in found.events]
-        record = {**record_of(found, scene.space), "events": events, "graph": _version(self.graph)}
+        final = accepted(found, fidelity.full) if fidelity.merged else found
+        if not final.idle:
+            self._leaders = final.leaders(_LEADERS)
+        record = {
+            **record_of(found, scene.space),
+            "events": [event.jsonable() for event in found.events],
+            "graph": _version(self.graph),
+            "fidelity": fidelity.jsonable(),
+            "finalists": record_of(final, scene.space)["trials"] if fidelity.merged else [],
+        }
+        gains = final.gain, final.gain
+        one = _round(scene, running_for_ms, futures, final, final.best, gains, self._rails, record)
+        return replace(one, trials=futures.simulations + fidelity.simulations)
+
+    def _fidelity(self, scene: Scene, futures: Futures, seeds: Seeds) -> Fidelity:
+        full = Bench(futures.situations[0], futures.measure)
+        if not self._aggregate:
+            return Fidelity(full, (), "all jobs: merging is switched off")
+        probes = probes_of(scene.space, scene.running, self._leaders, seeds)
+        everything, settings = scene.space.enumerate(ENUMERATE_BELOW), self._tuning.budget
+        if everything is not None:
+            settings = min(settings, len(everything))
+        return calibrate(full, self._trials, self._tuning.objective, scene.running, probes, settings)
+
+
+class BackgroundAdvisor:
+    """Looks again between main rounds: the last futures as of now, and a few settings around the leaders.
+
+    It learns nothing for later rounds: what a few minutes say of a setting is said again in full at the hour.
+
+    Args:
+        generation: The one that made the futures of the main rounds.
+        trials: Tries settings on them.
+        tuning: Sampler and objective; the budget is this advisor's own.
+        rails: What a change must reach; a gain below 1.1 is never enough here.
+        seeds: Random streams.
+    """
+
+    def __init__(
+        self, generation: Generation, trials: Trials, tuning: Tuning, rails: Guardrails, seeds: Seeds
+    ) -> None:
+        self._generation, self._trials, self._tuning = generation, trials, tuning
+        self._rails = replace(rails, gain_min=max(rails.gain_min, _BACKGROUND_GAIN_MIN))
+        self._seeds = seeds
+
+    def advise(self, scene: Scene, running_for_ms: int, leaders: Sequence[Knobs]) -> Round:
+        """Return the record of a round; where nothing can come of it, nothing is forecast or simulated."""
+        if not scene.count(JobState.PENDING):
+            return _unsearched(scene, "no job waits: nothing was tried")
+        if running_for_ms < self._rails.dwell_ms:
+            dwell_s = self._rails.dwell_ms / 1000
+            reason = f"running for {running_for_ms / 1000:g} s, dwell is {dwell_s:g} s: nothing was tried"
+            return _unsearched(scene, reason)
+        futures = Futures.of(
+            self._generation, scene, _BACKGROUND_TRIALS // 2, self._trials, self._tuning.objective, again=True
+        )
+        found = self._tried(scene, futures, leaders)
         gains = found.gain, found.gain
-        return _round(scene, running_for_ms, futures, found, found.best, gains, self._rails, record)
+        record = record_of(found, scene.space)
+        one = _round(scene, running_for_ms, futures, found, found.best, gains, self._rails, record)
+        return replace(one, search=BACKGROUND)
+
+    def _tried(self, scene: Scene, futures: Futures, leaders: Sequence[Knobs]) -> Search:
+        found = Search(scene.running, self._tuning.objective)
+        count = _BACKGROUND_TRIALS // len(futures.situations)
+        attempt(found, futures.costs, [(scene.running, "incumbent")], count)
+        if found.idle:
+            found.stopped = "nothing to gain"
+            return found
+        attempt(found, futures.costs, [(knobs, "earlier leader") for knobs in leaders], count)
+        sampler = make_sampler(self._tuning.sampler, scene.space, found.best, _seeds(self._seeds, scene))
+        climb(found, futures.costs, scene.space, sampler, count)
+        return found
+
+
+def _unsearched(scene: Scene, reason: str) -> Round:
+    """Return a background round in which nothing was tried."""
+    return Round(
+        time_s=scene.now_ms / 1000,
+        knobs_before=scene.running,
+        best=scene.running,
+        verdict=Keep(reason),
+        gain=1.0,
+        cost_running=math.nan,
+        cost_best=math.nan,
+        trials=0,
+        pending=scene.count(JobState.PENDING),
+        running=scene.count(JobState.RUNNING),
+        arrivals=0,
+        search_s=0.0,
+        search=BACKGROUND,
+        record={"trials": []},
+    )
 
 
 def _seeds(seeds: Seeds, scene: Scene) -> Seeds:
@@ -240,11 +345,18 @@ class Futures:
 
     @classmethod
     def of(
-        cls, generation: Generation, scene: Scene, most: int, trials: Trials, objective: Objective
+        cls,
+        generation: Generation,
+        scene: Scene,
+        most: int,
+        trials: Trials,
+        objective: Objective,
+        again: bool = False,
     ) -> Futures:
-        """Make at most so many futures of a scene."""
+        """Make at most so many futures of a scene, or the last ones again as of now."""
         began_s = wall_s()
-        situations = generation.situations(scene, most)
+        make = generation.again if again else generation.situations
+        situations = make(scene, most)
         forecast_s = wall_s() - began_s
         own = None if generation.how.common else lambda place: generation.situations(scene, most, place)
         return cls(situations, trials, objective, began_s, forecast_s, generation.model_version, own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,10 @@ from trimtab.knobs import Knobs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One round. Times in seconds on the trace's output clock; `search_s` is wall time, never compared."""
+    """One round. Times in seconds on the trace's output clock; `search_s` is wall time, never compared.
+
+    Costs are NaN where nothing was simulated.
+    """
 
     time_s: float
     knobs_before: Knobs
@@ -27,6 +31,7 @@ class Round:
     arrivals: int  # jobs of the future that the trials were run on
     search_s: float
     realised_gain: float | None = None  # of a change on the true future, where an evaluation looked it up
+    search: str = "main"  # or background: between main rounds
     record: Mapping[str, Any] = field(default_factory=dict)  # all the search did, for the journal
 
     @property
@@ -42,12 +47,13 @@ class Round:
         """Return plain values for JSON."""
         plain = {
             "time_s": self.time_s,
+            "search": self.search,
             "verdict": "apply" if self.switched else "keep",
             "reason": self.verdict.reason,
             "knobs": self.knobs_after.jsonable(),
             "gain": self.gain,
-            "cost_running": self.cost_running,
-            "cost_best": self.cost_best,
+            "cost_running": None if math.isnan(self.cost_running) else self.cost_running,
+            "cost_best": None if math.isnan(self.cost_best) else self.cost_best,
             "trials": self.trials,
             "pending": self.pending,
             "running": self.running,

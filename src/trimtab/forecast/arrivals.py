@@ -8,7 +8,7 @@ Global Generator [Gao et al., ICS'24]; the others are what it has to beat, and m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -64,6 +64,11 @@ class Arrivals:
 
     def __len__(self) -> int:
         return len(self.submit_ms)
+
+    def since(self, time_ms: int) -> Arrivals:
+        """Return those submitted at an instant or later."""
+        first = int(np.searchsorted(self.submit_ms, time_ms))
+        return replace(self, submit_ms=self.submit_ms[first:], source=self.source[first:])
 
 
 @dataclass(frozen=True, eq=False)

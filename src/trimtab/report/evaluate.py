@@ -159,10 +159,11 @@ def _summary(evaluation: Evaluation) -> str:
 def _effort(line: Line) -> str:
     if not line.rounds:
         return "Its settings stay the same from the first job to the last."
-    search = numbers.duration(sum(one.search_s for one in line.rounds) / len(line.rounds))
+    main = [one for one in line.rounds if one.search == "main"]
+    search = numbers.duration(sum(one.search_s for one in main) / len(main))
     return (
         f"It changed the settings {numbers.many(line.switches, 'time')} in "
-        f"{numbers.many(len(line.rounds), 'round')}; a search took {search} on average."
+        f"{numbers.many(len(line.rounds), 'round')}; a main search took {search} on average."
     )
 
 
@@ -382,15 +383,18 @@ def _segment_jobs(found: Sequence[dict[str, dict[str, float]]], name: str) -> st
 
 def _log(index: int, line: Line, clock: Clock) -> Html:
     head = [tag("th", name, scope="col") for name in ("Time", "Verdict", "Gain", "Trials", "Reason", "Knobs")]
-    rows = [_log_row(one, clock) for one in line.rounds[:_LOG_MAX]]
-    more = f" The first {_LOG_MAX} rounds are shown; --format json prints all."
+    told = [one for one in line.rounds if one.search == "main" or one.switched]
+    rows = [_log_row(one, clock) for one in told[:_LOG_MAX]]
+    left_out = len(rows) < len(line.rounds)
+    more = " Rounds between main rounds are shown where they changed something"
+    more += f", and at most {_LOG_MAX} in all; --format json prints all."
     made = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="plain log")
     rounds, changes = numbers.many(len(line.rounds), "round"), numbers.many(line.switches, "change")
     start = mono(line.start_knobs.text() or "no knobs")
     return tag(
         "details",
         tag("summary", tables.swatch(index), f"{line.name}: {rounds}, {changes}"),
-        tag("p", "Started with ", start, ".", more if len(line.rounds) > _LOG_MAX else "", class_="lead"),
+        tag("p", "Started with ", start, ".", more if left_out else "", class_="lead"),
         tables.scroller(made, f"Decisions of {line.name}"),
     )
 

@@ -1,7 +1,7 @@
 """What many hours say together about settings: paired log-ratios, older ones counting less.
 
-The hours are unlike, and what a setting costs in one of them says little. So a setting is compared with a few
-anchors that are tried every hour on the same futures, and the differences are pooled.
+The hours are unlike, and what a setting costs in one of them says little. So settings are compared with a
+field that is tried every hour on the same futures, and the differences are pooled.
 """
 
 from __future__ import annotations
@@ -25,33 +25,38 @@ class Pooling:
     Attributes:
         keep: Part of its weight that evidence keeps from hour to hour.
         present: Weight of the present hour beside all evidence, 0 .. 1.
-        doubt: Hours' worth of "no better than the anchors" that a setting begins with.
+        doubt: Hours' worth of "no better than the field" that a setting begins with.
         prior: Hours that what is known beforehand counts for.
     """
 
     keep: float = 0.98
-    present: float = 0.5
+    present: float = 0.3
     doubt: float = 2.0
-    prior: float = 6.0
+    prior: float = 12.0
 
 
 class Evidence:
-    """Log costs of settings relative to the anchors, hour by hour; less is better."""
+    """Log costs of settings relative to the field, hour by hour; less is better."""
 
     def __init__(self, how: Pooling) -> None:
         self._how = how
         self._hours: deque[tuple[dict[Knobs, float], float]] = deque(maxlen=_HOURS)
 
-    def add(self, logs: Mapping[Knobs, float], anchors: Sequence[Knobs], weight: float = 1.0) -> None:
-        """Add one hour: the mean log cost of each setting tried, of the anchors as many as were.
+    def add(self, logs: Mapping[Knobs, float], field: Sequence[Knobs], weight: float = 1.0) -> None:
+        """Add one hour: the mean log cost of each setting tried, of the field as many as were.
+
+        What makes jobs thrash has no cost; it counts as e times as bad as the worst that has one. What could
+        not be simulated (NaN) is left out.
 
         Args:
             weight: Hours it counts for: a whole week's replay says more than an hour.
         """
-        tried = [logs[one] for one in anchors if math.isfinite(logs.get(one, math.inf))]
-        if tried:
+        worst = max((log for log in logs.values() if math.isfinite(log)), default=math.nan) + 1
+        capped = {knobs: min(log, worst) for knobs, log in logs.items() if not math.isnan(log)}
+        tried = [capped[knobs] for knobs in field if knobs in capped]
+        if tried and math.isfinite(worst):
             level = float(np.mean(tried))
-            self._hours.append(({knobs: log - level for knobs, log in logs.items()}, weight))
+            self._hours.append(({knobs: log - level for knobs, log in capped.items()}, weight))
 
     def scores(self) -> dict[Knobs, float]:
         """Return every remembered setting's score: the pooled mean, drawn to 0 by doubt, and the present."""

@@ -61,6 +61,7 @@ class Generation:
         self.how = how
         self._seeds = seeds
         self._predictor = LocalPredictor(how.remaining, seeds)
+        self._coming: list[Arrivals] = []
 
     @property
     def model_version(self) -> int | None:
@@ -80,7 +81,22 @@ class Generation:
         """Return the futures of a scene, at most so many."""
         self._predictor.refresh(scene.past)
         own = () if whose is None else (scene.now_ms, whose)
-        return [self._future(scene, number, own) for number in range(min(self.how.futures, most))]
+        count = min(self.how.futures, most)
+        coming = [self._arrivals(scene.past, number, own) for number in range(count)]
+        if whose is None:
+            self._coming = coming
+        return [self._future(scene, number, one, own) for number, one in enumerate(coming)]
+
+    def again(self, scene: Scene, most: int) -> list[Situation]:
+        """Return the last futures as of a later instant: what jobs have left is drawn from what is known now.
+
+        Curves and model are those of the last `situations`. Its arrivals are kept, those dropped whose time
+        has passed; a trial's simulation runs on for as long as ever.
+        """
+        return [
+            self.situation(scene, self._future(scene, number, coming.since(scene.now_ms), ()))
+            for number, coming in enumerate(self._coming[:most])
+        ]
 
     def situation(self, scene: Scene, future: Future) -> Situation:
         """Return a scene with one future for it."""
@@ -88,8 +104,7 @@ class Generation:
             scene.snapshot, future, scene.cluster, scene.policy, scene.environment, self.how.run_on_ms
         )
 
-    def _future(self, scene: Scene, number: int, own: Own) -> Future:
-        coming = self._arrivals(scene.past, number, own)
+    def _future(self, scene: Scene, number: int, coming: Arrivals, own: Own) -> Future:
         active = scene.active_rows
         is_unknown = ~scene.past.completed[coming.source]
         rows = np.concatenate([active, coming.source[is_unknown]])

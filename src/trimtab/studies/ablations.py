@@ -36,6 +36,10 @@ def _rules(**changes: Any) -> Callable[[Plan], Plan]:
     return lambda plan: replace(plan, rules=replace(plan.rules, **changes))
 
 
+def _plan(**changes: Any) -> Callable[[Plan], Plan]:
+    return lambda plan: replace(plan, **changes)
+
+
 _PAPER, _PLUS = "trimtab", "trimtab-plus"
 
 # To leave out another part, add it here.
@@ -48,6 +52,8 @@ ABLATIONS = {
     "identity": Ablation(
         "the cost predicted itself, not the parts it adds up from", (_PAPER,), _rules(identity=False)
     ),
+    "aggregator": Ablation("all jobs simulated one by one", (_PAPER,), _plan(aggregate=False)),
+    "background": Ablation("no search between the hours", (_PAPER,), _plan(paper_background_ms=None)),
     "common-futures": Ablation(
         "each setting tried on futures of its own", (_PLUS,), _forecasting(common=False)
     ),

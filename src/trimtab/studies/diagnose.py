@@ -18,13 +18,14 @@ against what the cluster then did.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trimtab.control.advisor import Futures
+from trimtab.control.advisor import BACKGROUND, Futures
 from trimtab.control.journal import Recorded
 from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError, InputError, UnknownName
@@ -205,14 +206,21 @@ class _Watched:
     rounds: int = 0
     latest: _Case | None = None
 
+    @property
+    def instants(self) -> Sequence[int]:
+        """When the line wants to be asked."""
+        return self.chooser.instants
+
     def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
-        """Return the line's own round."""
+        """Return the line's own round; those between the hours are not taken apart."""
         if self.latest is not None:
             before = self.latest.scene.snapshot
             self.latest.realised_s = _realised_s(engine, before, self.stage, now_ms)
+            self.latest = None
         one = self.chooser.choose(engine, now_ms, running_for_ms)
-        self.latest = self._looked_at(one, self.chooser.scene(engine, now_ms))
-        self.rounds += 1
+        if one.search != BACKGROUND:
+            self.latest = self._looked_at(one, self.chooser.scene(engine, now_ms))
+            self.rounds += 1
         return one
 
     def _looked_at(self, one: Round, scene: Scene) -> _Case | None:
@@ -242,8 +250,9 @@ class _Watched:
 
     def _simulated_s(self, scene: Scene, knobs: Knobs) -> float:
         """Return the mean waiting up to the next round, as a trial on the truth has it."""
-        interval_ms = self.stage.plan.interval_ms
-        situation = self._situation(scene, interval_ms, interval_ms)
+        place = bisect.bisect(self.instants, scene.now_ms)
+        next_ms = self.instants[place] if place < len(self.instants) else self.stage.end_ms
+        situation = self._situation(scene, next_ms - scene.now_ms, next_ms - scene.now_ms)
         return self.stage.trials.measure(situation, [knobs], find_objective("wait"))[0].cost
 
     def _situation(self, scene: Scene, arrivals_ms: int, run_on_ms: int) -> Situation:

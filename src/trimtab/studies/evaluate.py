@@ -135,12 +135,19 @@ def _settings(world: World, plan: Plan) -> dict[str, Any]:
         "arrivals_horizon_s": plan.arrivals_ms / 1000,
         "run_on_s": plan.run_on_ms / 1000,
         "threshold": plan.rails.gain_min,
+        "aggregate": plan.aggregate,
+        "background_s": _background_s(plan.paper_background_ms),
+        "plus_background_s": _background_s(plan.plus_background_ms),
         "dwell_s": plan.rails.dwell_ms / 1000,
         "placement": world.placement,
         "restart_cost_s": world.restart_cost_s,
         "estimates": world.estimates,
         "seed": world.seed,
     }
+
+
+def _background_s(every_ms: int | None) -> float | str:
+    return "off" if every_ms is None else every_ms / 1000
 
 
 # ---- fixed-week ----------------------------------------------------------------------------------
@@ -199,11 +206,11 @@ def _run_line(stage: Stage, variant: Variant, week: Week | None) -> Line:
     engine.run()
     table = jobs_table(stage.workload, engine.outcomes, stage.trace)
     assert engine.timeline is not None
-    searches = [one.search_s for one in rounds] or [0.0]
+    searches = [one.search_s for one in rounds if one.search == "main"] or [0.0]
     seconds |= {
         "wall": wall_s() - began,
         "cpu": cpu_s() - cpu_before,
-        "search": sum(searches),
+        "search": sum(one.search_s for one in rounds),
         "search_p50": float(np.percentile(searches, 50)),
         "search_p95": float(np.percentile(searches, 95)),
     }
@@ -241,12 +248,11 @@ def new_cluster(stage: Stage, start: Knobs) -> Simulation:
 
 
 def walk(stage: Stage, line: str, chooser: Chooser, engine: Simulation) -> tuple[Round, ...]:
-    """Run the window hour by hour, searching at the start of each hour; the last setting stays."""
+    """Run the window, searching whenever the line wants to: hourly at least; the last setting stays."""
     rounds: list[Round] = []
     since_ms = stage.start_ms
-    times = range(stage.start_ms, stage.end_ms, stage.plan.interval_ms)
-    for count, now_ms in enumerate(times):
-        stage.progress(line, count / len(times))
+    for count, now_ms in enumerate(chooser.instants):
+        stage.progress(line, count / len(chooser.instants))
         engine.run(now_ms)
         one = chooser.choose(engine, now_ms, now_ms - since_ms)
         if isinstance(one.verdict, Apply):

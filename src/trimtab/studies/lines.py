@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from trimtab.cluster import Cluster
-from trimtab.control.advisor import Advisor, CausalAdvisor, PoolingAdvisor, record_of
+from trimtab.control.advisor import Advisor, BackgroundAdvisor, CausalAdvisor, PoolingAdvisor, record_of
 from trimtab.control.guardrails import Guardrails, guards, judge
 from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError
@@ -51,12 +51,13 @@ FROM_WEEK = ("fixed-week", "trimtab", "trimtab-plus", "oracle")
 _LEADERS = 4
 
 _HOUR_MS = 3_600_000
+_BACKGROUND_MIN_MS = 60_000
 
 PAPER = Forecasting(
     arrivals="nearest", remaining="paper", futures=1, arrivals_ms=_HOUR_MS, run_on_ms=_HOUR_MS
 )
 PLUS = Forecasting(
-    arrivals="days-ago", remaining="kaplan-meier", futures=2, arrivals_ms=DAY_MS, run_on_ms=DAY_MS
+    arrivals="days-ago", remaining="kaplan-meier", futures=3, arrivals_ms=DAY_MS, run_on_ms=DAY_MS
 )
 POOLING = Pooling()
 RULES = Rules()
@@ -83,6 +84,9 @@ class Plan:
         run_on_ms: How long a candidate's simulation runs on (oracle); the next hour alone is myopic.
         paper, plus: What the lines trimtab and trimtab-plus forecast.
         paper_gain_min: The gain that trimtab changes for.
+        aggregate: Whether trimtab may search on merged jobs.
+        paper_background_ms, plus_background_ms: Time between the light rounds that the two make between
+            searches; None for none.
         sure: Standard errors that trimtab-plus takes off a gain before it believes it.
         rules: How trimtab uses its causal model.
         realised: Whether every change is tried on the true future afterwards; no line gets to know it.
@@ -96,6 +100,9 @@ class Plan:
     paper: Forecasting = PAPER
     plus: Forecasting = PLUS
     paper_gain_min: float = 1.1
+    aggregate: bool = True
+    paper_background_ms: int | None = 300_000
+    plus_background_ms: int | None = None
     pooling: Pooling = POOLING
     sure: float = 0.25
     rules: Rules = RULES
@@ -106,6 +113,12 @@ class Plan:
             if getattr(self, name) <= 0:
                 option = name.removesuffix("_ms").replace("_", "-")
                 raise ConfigError(f"{option} must be longer than nothing; nothing was run.")
+        for background_ms in (self.paper_background_ms, self.plus_background_ms):
+            if background_ms is not None and background_ms < _BACKGROUND_MIN_MS:
+                raise ConfigError(
+                    f"background = {background_ms / 1000:g} s: it must be at least "
+                    f"{_BACKGROUND_MIN_MS / 1000:g} s, or off; nothing was run."
+                )
 
 
 @dataclass(frozen=True)
@@ -129,6 +142,17 @@ class Stage:
     end_ms: int
     progress: Progress
     note: Note
+
+    @property
+    def hours(self) -> range:
+        """The instants of the main rounds."""
+        return range(self.start_ms, self.end_ms, self.plan.interval_ms)
+
+    def between(self, background_ms: int) -> Iterator[int]:
+        """Yield the instants at which so much time has passed since a main round, or a multiple of it."""
+        for main_ms in self.hours:
+            next_ms = min(main_ms + self.plan.interval_ms, self.end_ms)
+            yield from range(main_ms + background_ms, next_ms, background_ms)
 
     @property
     def environment(self) -> Environment:
@@ -176,6 +200,11 @@ class Week:
 class Chooser(Protocol):
     """Chooses settings, round after round."""
 
+    @property
+    def instants(self) -> Sequence[int]:
+        """When it wants to be asked, ascending, ms."""
+        ...
+
     def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
         """Return the record of one round, for a cluster that has run up to an instant."""
         ...
@@ -188,9 +217,7 @@ def choosing(stage: Stage, line: str, week: Week | None) -> Chooser | None:
     if line == "oracle":
         return Retuning(stage, line, true_situation)
     if line in ("trimtab", "trimtab-plus"):
-        plan = stage.plan.paper if line == "trimtab" else stage.plan.plus
-        generation = Generation(plan, Seeds(stage.world.seed))
-        return Forecasted(stage, generation, _advisor(stage, line, week, generation))
+        return _forecasted(stage, line, week)
     return None
 
 
@@ -218,6 +245,10 @@ class Retuning:
     line: str
     future: Callable[[Stage, Simulation, int], Situation]
     leaders: list[Knobs] = field(default_factory=list)
+
+    @property
+    def instants(self) -> Sequence[int]:
+        return self.stage.hours
 
     def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
         began = wall_s()
@@ -256,11 +287,21 @@ class Retuning:
 # ---- forecast lines ------------------------------------------------------------------------------
 
 
+def _forecasted(stage: Stage, line: str, week: Week | None) -> Forecasted:
+    plan, seeds = stage.plan, Seeds(stage.world.seed)
+    how, background_ms = plan.plus, plan.plus_background_ms
+    if line == "trimtab":
+        how, background_ms = plan.paper, plan.paper_background_ms
+    generation = Generation(how, seeds)
+    light = BackgroundAdvisor(generation, stage.trials, plan.tuning, plan.rails, seeds)
+    return Forecasted(stage, generation, _advisor(stage, line, week, generation), light, background_ms)
+
+
 def _advisor(stage: Stage, line: str, week: Week | None, generation: Generation) -> Advisor:
     plan, seeds = stage.plan, Seeds(stage.world.seed)
     if line == "trimtab":
         rails = replace(plan.rails, gain_min=plan.paper_gain_min)
-        return CausalAdvisor(generation, stage.trials, plan.tuning, rails, seeds, plan.rules)
+        return CausalAdvisor(generation, stage.trials, plan.tuning, rails, seeds, plan.rules, plan.aggregate)
     prior = {knobs: math.log1p(cost) for knobs, cost in (week.costs if week else {}).items()}
     return PoolingAdvisor(
         generation,
@@ -279,11 +320,27 @@ class Forecasted:
 
     Attributes:
         generation: Makes the advisor's futures.
+        instants: When it wants to be asked.
+
+    Args:
+        stage: The evaluation.
+        advisor: Asked every hour.
+        light: Asked in between.
+        background_ms: How often; None for never.
     """
 
-    def __init__(self, stage: Stage, generation: Generation, advisor: Advisor) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        generation: Generation,
+        advisor: Advisor,
+        light: BackgroundAdvisor,
+        background_ms: int | None,
+    ) -> None:
         self.generation = generation
-        self._stage, self._advisor = stage, advisor
+        self._stage, self._advisor, self._light = stage, advisor, light
+        between = () if background_ms is None else stage.between(background_ms)
+        self.instants: Sequence[int] = sorted([*stage.hours, *between])
         whole = replace(stage.whole, zero_ms=stage.trace.zero_ms)
         self._watch = Watch(whole, stage.start_ms, stage.end_ms, stage.world.spread_ppm)
 
@@ -293,7 +350,10 @@ class Forecasted:
         return self._advisor.graph if isinstance(self._advisor, CausalAdvisor) else None
 
     def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
-        return self._advisor.advise(self.scene(engine, now_ms), running_for_ms)
+        scene = self.scene(engine, now_ms)
+        if now_ms in self._stage.hours:
+            return self._advisor.advise(scene, running_for_ms)
+        return self._light.advise(scene, running_for_ms, self._advisor.leaders)
 
     def scene(self, engine: Simulation, now_ms: int) -> Scene:
         """Return what is known at an instant up to which the cluster has run."""

@@ -1,0 +1,64 @@
+"""The line trimtab-plus: one field every hour, on the same futures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from histories import history, plan, walk
+from trimtab.knobs import Knobs
+from trimtab.report.lines import Line
+
+
+def tried(line: Line) -> list[list[tuple[str, str]]]:
+    return [
+        [(str(trial["knobs"]), trial["purpose"]) for trial in one.record["trials"]] for one in line.rounds
+    ]
+
+
+def plus(seed: int = 1, budget: int = 12, futures: int = 3) -> Line:
+    how = plan(budget)
+    how = replace(how, plus=replace(how.plus, futures=futures))
+    return walk(history(seed), "trimtab-plus", how=how).lines[0]
+
+
+def busy(line: Line) -> Sequence[list[tuple[str, str]]]:
+    return [row for row in tried(line) if len(row) > 1]
+
+
+def test_every_busy_hour_tries_the_same_field_on_every_future() -> None:
+    line = plus()
+    fields = {tuple(knobs for knobs, purpose in row if purpose == "field") for row in busy(line)}
+    assert len(fields) == 1
+    assert len(set(*fields)) == 12
+    for one in line.rounds:
+        assert one.trials == 3 * len(one.record["measured"])
+        assert len(one.record["measured"]) in (1, 12, 13)  # idle, or the field and what runs beside it
+
+
+def test_the_field_begins_with_what_runs_and_the_best_known_beforehand() -> None:
+    line = plus()
+    field = [knobs for knobs, purpose in busy(line)[0] if purpose == "field"]
+    assert str(line.start_knobs.jsonable()) in field[:1]
+
+
+def test_a_field_of_one_changes_nothing() -> None:
+    line = plus(budget=1)
+    assert line.switches == 0
+    assert {one.verdict.reason.partition(":")[0] for one in line.rounds} <= {
+        "no setting was better than the running one",
+        "the running setting costs nothing",
+    }
+
+
+def test_every_change_has_a_lower_bound_above_one_and_goes_to_a_setting_of_the_field() -> None:
+    changes: list[Knobs] = []
+    for seed in range(1, 4):
+        line = plus(seed)
+        field = {knobs for row in busy(line) for knobs, purpose in row if purpose == "field"}
+        for one in line.rounds:
+            if one.switched:
+                changes.append(one.knobs_after)
+                assert one.record["gain_lower"] > 1
+                assert str(one.knobs_after.jsonable()) in field
+    assert changes
