@@ -14,9 +14,9 @@ from trimtab.knobs import Knobs
 from trimtab.objective import Measured, find_objective
 from trimtab.policies.catalog import find_policy
 from trimtab.search import causal_search as module
-from trimtab.search.causal_search import CausalSearch, Experience, Rules, causal_search
-from trimtab.search.model import Model
-from trimtab.search.samples import FEATURES, Summary
+from trimtab.search.causal_search import PAPER, CausalSearch, Experience, Rules, causal_search
+from trimtab.search.model import Model, Prediction
+from trimtab.search.samples import FEATURES, Matrix, Summary
 from trimtab.search.space import SearchSpace
 from trimtab.search.spaces import search_space
 from trimtab.search.tuner import Tuning
@@ -94,7 +94,7 @@ def test_the_budget_is_spent_on_different_settings_and_every_proposal_has_a_fate
 
 
 def test_rejections_follow_the_rule_and_say_so() -> None:
-    found = hours()[0][-1]
+    found = hours(rules=PAPER)[0][-1]
     assert found.count("rejected") > 5
     assert found.count("explored") > 0
     best = 1.0
@@ -107,6 +107,107 @@ def test_rejections_follow_the_rule_and_say_so() -> None:
             assert {"reason", "predicted"} <= set(trial.jsonable())
         best = max(best, trial.gain if math.isfinite(trial.gain) else 0.0)
     assert best == found.gain
+
+
+class Timid:
+    """A model that ranks settings well and draws all of them towards one cost."""
+
+    rows, spearman = 100, 0.9
+
+    def ready(self, _: int) -> bool:
+        return True
+
+    def predict(self, knobs: Matrix, _: Summary) -> Prediction:
+        cost = 300 * np.exp(0.04 * np.abs(knobs[:, 0] - 0.5))
+        return Prediction(cost, cost[None], {}, {}, np.zeros(len(cost)))
+
+
+def test_the_fair_rule_compares_predictions_with_a_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_graph(*_: object) -> None:
+        raise module.ConfigError("no graph")
+
+    monkeypatch.setattr(module, "learn", no_graph)
+    monkeypatch.setattr(module, "fit", lambda *_: Timid())
+    paper, fair = (hours.__wrapped__(1, rules)[0][0] for rules in (PAPER, Rules()))
+    assert fair.gain > 1.1, "the model's gains of 1.02 at most are far below"
+    assert fair.count("rejected") == 0
+    assert paper.count("rejected") > 20
+
+
+def surrogate_hours(behaviour: Callable[[float], Behaviour] = bowl, budget: int = 30) -> list[CausalSearch]:
+    """Search three hours with the model proposing."""
+    experience, found = Experience(), []
+    for hour in range(3):
+        lessons = experience.of("tiresias", "wait", SPACE)
+        tuning = Tuning(objective=WAIT, budget=budget, sampler="surrogate")
+        scheduler = Scheduler(behaviour(1.0 + hour / 4))
+        given = scheduler, summary(hour), SPACE, SPACE.base, tuning, Seeds(hour), lessons, hour // 24
+        found.append(causal_search(*given))
+    return found
+
+
+def test_the_surrogate_proposes_what_earlier_hours_taught() -> None:
+    found = surrogate_hours()
+    assert not any(one.count("rejected") for one in found)
+    assert all(one.simulated == 30 and one.stopped == "budget spent" for one in found)
+    assert not any(event.kind == "model" for event in found[0].events), "there were no earlier hours"
+    assert [event.detail["ready"] for one in found[1:] for event in one.events if event.kind == "model"]
+    plain = hours(3, budget=30)[0]
+    assert found[-1].gain > 0.98 * plain[-1].gain
+    proposed = [[trial.purpose for trial in one.trials].index("proposed") for one in found]
+    assert proposed[-1] < proposed[0], "less scattering where something is known"
+    assert repr([a.trials for a in found]) == repr([a.trials for a in surrogate_hours()])
+
+
+def test_a_guess_that_is_no_number_and_a_broken_candidate_do_not_stop_the_surrogate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    true = Model.predict
+
+    def nothing(self: Model, *given: object) -> Prediction:
+        predicted = true(self, *given)  # type: ignore[arg-type]
+        predicted.cost[:] = math.nan
+        return predicted
+
+    def broken(level: float) -> Behaviour:
+        def measure(knobs: Knobs) -> Measured:
+            if knobs.integer("num_queues") == 4:
+                raise ZeroDivisionError("no queue")
+            return bowl(level)(knobs)
+
+        return measure
+
+    monkeypatch.setattr(Model, "predict", nothing)
+    found = surrogate_hours(broken)[-1]
+    assert found.stopped == "budget spent"
+    assert found.simulated == 30
+    assert {trial.reason for trial in found.trials if trial.fate == "failed"} == {
+        "ZeroDivisionError: no queue"
+    }
+    assert found.best.integer("num_queues") != 4
+    assert found.gain > 1
+
+
+@pytest.mark.parametrize("sampler", ["bluefin", "surrogate"])
+def test_a_budget_of_one_keeps_the_running_setting(sampler: str) -> None:
+    tuning = Tuning(objective=WAIT, budget=1, sampler=sampler)
+    lessons = Experience().of("tiresias", "wait", SPACE)
+    found = causal_search(Scheduler(bowl()), summary(0), SPACE, SPACE.base, tuning, Seeds(0), lessons, 0)
+    assert found.best == SPACE.base
+    assert found.stopped == "budget spent"
+
+
+def test_columns_that_fci_cannot_tell_apart_leave_the_search_without_a_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def singular(*_: object) -> None:
+        raise ValueError("Data correlation matrix is singular")
+
+    monkeypatch.setattr(module, "learn", singular)
+    found = hours.__wrapped__(1)[0]
+    notes = [event.detail["text"] for event in found[0].events if event.kind == "note"]
+    assert notes == ["no causal graph: Data correlation matrix is singular; the search goes without one."]
+    assert found[-1].stopped == "budget spent"
 
 
 def test_without_the_model_as_many_but_other_settings_are_simulated() -> None:

@@ -107,6 +107,18 @@ def test_constant_columns_and_single_rows_do_no_harm() -> None:
     assert not model.ready(3)
 
 
+def test_constant_and_copied_columns_and_more_columns_than_rows_do_no_harm() -> None:
+    made = table()
+    still, copy = np.full((len(made), 1), 0.5), made.knobs[:, :1]
+    axis_of = {**made.axis_of, "still": "still", "copy": "copy"}
+    wide = replace(made, axis_of=axis_of, knobs=np.hstack([made.knobs, still, copy]))
+    plain = fit(made, "wait", None).predict(made.knobs, summary(made, 0))
+    with_copies = fit(wide, "wait", None).predict(wide.knobs, summary(wide, 0))
+    assert np.corrcoef(np.log(plain.cost), np.log(with_copies.cost))[0, 1] > 0.99
+    few = wide.take(np.arange(len(axis_of) - 1))
+    assert np.isfinite(fit(few, "wait", None).predict(wide.knobs, summary(wide, 0)).cost).all()
+
+
 def test_the_same_rows_give_the_same_numbers() -> None:
     made = table()
     one, two = (fit(made, "jct", None, 4).predict(made.knobs, summary(made, 4)) for _ in range(2))

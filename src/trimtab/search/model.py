@@ -133,14 +133,14 @@ class Model:
         parts = {}
         for name, trees in self._trees.items():
             inputs = _inputs(knobs, features, self.columns[name])
-            logs = np.array([one.predict(inputs) for one in trees])
+            logs = np.array([one.predict(inputs, num_threads=1) for one in trees])
             parts[name] = np.expm1(np.maximum(logs, 0.0))
         if self.adds_up:
             return parts, np.maximum(add_up(self.objective, parts, run_s, age_s), 0.0)
         tops = []
         for member, top in enumerate(self._tops):
             known = [np.log1p(values[member]) for values in parts.values()]
-            tops.append(top.predict(_top_inputs(known, knobs, features)))
+            tops.append(top.predict(_top_inputs(known, knobs, features), num_threads=1))
         return parts, np.expm1(np.maximum(tops, 0.0))
 
 
@@ -204,7 +204,7 @@ def _error(table: Table, name: str, columns: tuple[int, ...], folds: Folds, weig
     """Return the root mean square error of a mediator's logarithm on rows a member had not seen."""
     members = _members(table, name, columns, folds, weights)
     inputs = _inputs(table.knobs, table.features, columns)
-    values = np.array([one.predict(inputs) for one in members])[folds, np.arange(len(table))]
+    values = np.array([one.predict(inputs, num_threads=1) for one in members])[folds, np.arange(len(table))]
     return float(np.sqrt(np.mean((values - np.log1p(_mediator(table, name))) ** 2)))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs
 from trimtab.search.sampler import Desk, Ticket, is_category
-from trimtab.search.space import Axis, AxisValue, SearchSpace
+from trimtab.search.space import Axis, AxisValue, Point, SearchSpace
 from trimtab.world import Seeds
 
 
@@ -17,13 +17,13 @@ class OptunaSampler:
     """`tpe` or `cma`, one point at a time.
 
     Ordered axes are searched by their place, unordered ones as categories, which CMA-ES leaves to chance.
-    The start is known to have a gain of 1.
+    It begins with the gains that are known already.
 
     Raises:
         ConfigError: If Optuna, or the package its CMA-ES needs, is not installed.
     """
 
-    def __init__(self, name: str, space: SearchSpace, start: Knobs, seeds: Seeds) -> None:
+    def __init__(self, name: str, space: SearchSpace, seeds: Seeds, known: Mapping[Knobs, float]) -> None:
         _require(name)
         import optuna
 
@@ -33,11 +33,17 @@ class OptunaSampler:
         self._study = optuna.create_study(direction="maximize", sampler=_make(name, seed))
         self._ranges = {axis.name: _range(axis) for axis in space.axes}
         self._open: dict[int, Any] = {}
-        point = space.to_point(start)
-        places = {axis.name: _place(axis, point[axis.name]) for axis in space.axes}
-        if places:
-            begun = optuna.trial.create_trial(params=places, distributions=self._ranges, value=1.0)
-            self._study.add_trial(begun)
+        for knobs, gain in known.items():
+            self._add(space.to_point(knobs), gain)
+
+    def _add(self, point: Point, gain: float) -> None:
+        import optuna
+
+        places = {axis.name: _place(axis, point[axis.name]) for axis in self._axes}
+        if places and math.isfinite(gain):
+            self._study.add_trial(
+                optuna.trial.create_trial(params=places, distributions=self._ranges, value=gain)
+            )
 
     def ask(self) -> list[Ticket]:
         """Return the point to evaluate next; see `Sampler`."""

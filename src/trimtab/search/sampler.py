@@ -92,15 +92,14 @@ class RandomSampler(_Listed):
     """Independent uniform points."""
 
     def __init__(self, space: SearchSpace, seeds: Seeds) -> None:
-        dice, count = seeds.stream("sampler", "random"), len(space.axes)
-        super().__init__(space, (_at(space.axes, dice.random(count)) for _ in itertools.count()), "random")
+        super().__init__(space, random_points(space, seeds.stream("sampler", "random")), "random")
 
 
 class SobolSampler(_Listed):
     """A scrambled Sobol sequence: points that leave no large gap."""
 
     def __init__(self, space: SearchSpace, seeds: Seeds) -> None:
-        super().__init__(space, _sobol(space, seeds, "sobol"), "sobol")
+        super().__init__(space, sobol_points(space, seeds, "sobol"), "sobol")
 
 
 class BlueFin:
@@ -186,7 +185,13 @@ def _at(axes: Sequence[Axis], unit: Vector) -> Point:
     return {axis.name: axis.decode(at) for axis, at in zip(axes, even, strict=True)}
 
 
-def _sobol(space: SearchSpace, seeds: Seeds, purpose: str) -> Iterator[Point]:
+def random_points(space: SearchSpace, dice: np.random.Generator) -> Iterator[Point]:
+    """Yield independent uniform points without end."""
+    return (_at(space.axes, dice.random(len(space.axes))) for _ in itertools.count())
+
+
+def sobol_points(space: SearchSpace, seeds: Seeds, purpose: str) -> Iterator[Point]:
+    """Yield a scrambled Sobol sequence without end, of the random stream of a purpose."""
     from scipy.stats import qmc  # here because importing it takes longer than many a simulation
 
     count = len(space.axes)
@@ -217,16 +222,26 @@ def design(space: SearchSpace, count: int, seeds: Seeds, start: Knobs | None = N
     begin = space.to_point(space.base if start is None else start)
     ordered = [axis for axis in space.axes if axis.scale != "choice"]
     corners = ({**begin, axis.name: axis.decode(end)} for axis in ordered for end in (0.0, 1.0))
-    points = itertools.chain(corners, _sobol(space, seeds, "design"))
+    points = itertools.chain(corners, sobol_points(space, seeds, "design"))
     return list(itertools.islice(_fresh(space, points, {space.knobs(begin)}), count))
 
 
 OPTUNA_SAMPLERS = ("tpe", "cma")
-SAMPLERS = ("random", "sobol", *PRESETS, *OPTUNA_SAMPLERS)
+SURROGATE = "surrogate"
+SAMPLERS = ("random", "sobol", *PRESETS, *OPTUNA_SAMPLERS, SURROGATE)
 
 
-def make_sampler(name: str, space: SearchSpace, start: Knobs, seeds: Seeds) -> Sampler:
-    """Return the sampler called `name`; one that climbs begins at `start`.
+def make_sampler(
+    name: str, space: SearchSpace, start: Knobs, seeds: Seeds, known: Mapping[Knobs, float] | None = None
+) -> Sampler:
+    """Return the sampler called `name`.
+
+    Args:
+        name: One of `SAMPLERS`.
+        space: Where to look.
+        start: Where one that climbs begins.
+        seeds: Random streams.
+        known: Gains measured already, for one that can learn from them (`tpe`, `surrogate`).
 
     Raises:
         UnknownName: If there is none of that name.
@@ -235,7 +250,11 @@ def make_sampler(name: str, space: SearchSpace, start: Knobs, seeds: Seeds) -> S
     if name in OPTUNA_SAMPLERS:
         from trimtab.search.optuna_sampler import OptunaSampler  # here because it builds on this module
 
-        return OptunaSampler(name, space, start, seeds)
+        return OptunaSampler(name, space, seeds, known or {start: 1.0})
+    if name == SURROGATE:
+        from trimtab.search.surrogate import SurrogateSampler  # for the same reason
+
+        return SurrogateSampler(space, seeds, known or {start: 1.0})
     if name in PRESETS:
         return BlueFin(space, start, seeds, PRESETS[name])
     if name not in SAMPLERS:

@@ -10,7 +10,7 @@ from typing import Any
 from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs
 from trimtab.objective import Objective
-from trimtab.search.sampler import Sampler, design, make_sampler
+from trimtab.search.sampler import SURROGATE, Sampler, design, make_sampler
 from trimtab.search.space import Point, SearchSpace
 from trimtab.world import Seeds
 
@@ -113,6 +113,10 @@ class Search:
     def gain_of(self, knobs: Knobs) -> float:
         return self.objective.gain(self.costs[self.incumbent], self.costs[knobs])
 
+    def gains(self) -> dict[Knobs, float]:
+        """Return the gains of the settings that have a finite cost."""
+        return {knobs: self.gain_of(knobs) for knobs, cost in self.costs.items() if math.isfinite(cost)}
+
     def leaders(self, count: int) -> list[Knobs]:
         """Return the settings of least cost, best first, ties in the order they were tried."""
         known = (knobs for knobs, cost in self.costs.items() if not math.isnan(cost))
@@ -130,8 +134,8 @@ def search(
     """Search a space for the setting of least cost.
 
     The incumbent, then `first` (settings that did well before), then a design of corners and scattered
-    points, then the sampler's proposals until the budget is spent or it has nothing new. A small space
-    is tried as a whole instead.
+    points (the sampler `surrogate` scatters by itself), then the sampler's proposals until the budget is
+    spent or it has nothing new. A small space is tried as a whole instead.
 
     Args:
         costs: Settings -> costs in seconds; called with what may be tried together.
@@ -148,7 +152,8 @@ def search(
         raise ConfigError(f"budget = {tuning.budget}: it must be at least 1 simulation; nothing was run.")
     found = Search(incumbent, tuning.objective)
     if begin(found, costs, space, tuning, seeds, first):
-        climb(found, costs, space, make_sampler(tuning.sampler, space, found.best, seeds), tuning.budget)
+        sampler = make_sampler(tuning.sampler, space, found.best, seeds, found.gains())
+        climb(found, costs, space, sampler, tuning.budget)
     return found
 
 
@@ -178,7 +183,8 @@ def begin(
         found.stopped = "space enumerated" if set(everything) <= set(found.costs) else "budget spent"
         return False
     opening: list[Proposal] = [(knobs, "earlier leader") for knobs in first]
-    points = design(space, 2 * len(space.axes) + 8, seeds, found.incumbent)
+    scattered = 0 if tuning.sampler == SURROGATE else 2 * len(space.axes) + 8  # it scatters by itself
+    points = design(space, scattered, seeds, found.incumbent)
     opening += [(space.knobs(point), "design", point) for point in points]
     attempt(found, costs, opening, tuning.budget)
     return True

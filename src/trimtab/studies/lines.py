@@ -16,6 +16,7 @@ from trimtab.job import JobState
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 from trimtab.search.causal import Graph
+from trimtab.search.causal_search import PAPER as PAPER_RULES
 from trimtab.search.causal_search import Rules
 from trimtab.search.evidence import Pooling
 from trimtab.search.futures import snapshot_at
@@ -60,7 +61,6 @@ PLUS = Forecasting(
     arrivals="days-ago", remaining="kaplan-meier", futures=3, arrivals_ms=DAY_MS, run_on_ms=DAY_MS
 )
 POOLING = Pooling()
-RULES = Rules()
 
 Progress = Callable[[str, float], None]
 
@@ -105,7 +105,7 @@ class Plan:
     plus_background_ms: int | None = None
     pooling: Pooling = POOLING
     sure: float = 0.25
-    rules: Rules = RULES
+    rules: Rules = PAPER_RULES
     realised: bool = False
 
     def __post_init__(self) -> None:
