@@ -35,6 +35,7 @@ from trimtab.simulate.workload import Workload
 from trimtab.studies.futures import oracle_future
 from trimtab.traces.loader import load
 from trimtab.world import Seeds, cpu_s
+from verdicts import Target, Verdict
 
 HOUR_MS = 3_600_000
 # Trace, window, nodes of 8 GPUs.
@@ -44,6 +45,7 @@ CASES = {
 }
 BUSY_S = 60.0  # mean wait under the first setting from which there is something to rank
 BUDGET = 80
+HALVED = 2.0  # times fewer jobs, at which merging is judged
 POLICY = "tiresias"
 HEADINGS = (
     "case",
@@ -170,6 +172,27 @@ def _error(guessed: np.ndarray, true: np.ndarray) -> float:
 
 def _mean(values: Sequence[float]) -> float:
     return float(np.nanmean(values)) if len(values) else float("nan")
+
+
+def verdicts(
+    cases: Sequence[str], count: int, settings: int, horizon_h: tuple[int, int]
+) -> Iterator[Verdict]:
+    """Yield what the finest rung with half as many jobs gives.
+
+    Where none has so few, the coarsest one is shown and only its number of jobs is judged.
+    """
+    for case in cases:
+        rows, _ = compare(case, count, settings, horizon_h)
+        row = next((row for row in rows if _mean(row.compression) >= HALVED), rows[-1])
+        halved = _mean(row.compression) >= HALVED
+        for what, unit, values, target in (
+            ("jobs over merged jobs", "x", row.compression, Target(low=HALVED)),
+            ("error of the mean JCT", "%", [100 * one for one in row.jct_error], Target(high=2)),
+            ("rank correlation", "", row.rank, Target(low=0.98)),
+        ):
+            told = {"what": f"merged jobs: {what}", "case": case, "unit": unit}
+            judged = halved or values is row.compression
+            yield Verdict.of(values, "no hour busy", target=target if judged else None, **told)
 
 
 def main() -> None:

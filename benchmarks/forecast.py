@@ -19,10 +19,11 @@ from cases import SHARED
 from trimtab.forecast.arrivals import NAIVE, Arrivals, View, expected, forecast_arrivals
 from trimtab.forecast.backtest import best_arrivals
 from trimtab.forecast.history import History, Past
-from trimtab.forecast.period import HOUR_MS, find_periods
+from trimtab.forecast.period import HOUR_MS, Period, find_periods
 from trimtab.forecast.record import BIN_MS, REACH, Record
 from trimtab.traces.loader import load
 from trimtab.world import cpu_s
+from verdicts import Target, Verdict
 
 HORIZONS_H = (1, 24)
 NO_WORSE = 1.02  # than the best naive forecaster
@@ -31,12 +32,18 @@ JUDGES = ("last-hour", "yesterday", "hour-of-day")
 
 @dataclass(frozen=True)
 class Case:
-    """A trace and the window in which forecasts are made; `better` where naive forecasters must be beaten."""
+    """A trace and the window in which forecasts are made.
+
+    `period` says what is to be found, `hours` and `share` (of variance, the least and the most) in numbers;
+    `better` where naive forecasters must be beaten.
+    """
 
     source: str
     window: str
     period: str
     better: bool = False
+    hours: tuple[float, ...] = ()
+    share: tuple[float, float] | None = None
 
 
 DATA = SHARED / "data"
@@ -45,19 +52,26 @@ CASES = {
         f"philly:{DATA / 'philly' / 'philly_until_2017-10-31.csv.gz'}",
         "2017-10-06..2017-10-20",
         "weak, 2 to 5 % at 24 h",
+        hours=(24.0,),
+        share=(0.02, 0.05),
     ),
     "venus": Case(
         f"helios:{DATA / 'helios' / 'venus_gpu_jobs_until_2020-08-09.csv.gz'}",
         "2020-07-26..2020-08-09",
         "24.0 +- 0.5 h, then 168 h",
         better=True,
+        hours=(24.0, 168.0),
     ),
     "pai": Case(
-        f"pai:{DATA / 'pai' / 'pai_gpu_tasks_sample_days_0_45.csv.gz'}", "32d..46d", "24 h", better=True
+        f"pai:{DATA / 'pai' / 'pai_gpu_tasks_sample_days_0_45.csv.gz'}",
+        "32d..46d",
+        "24 h",
+        better=True,
+        hours=(24.0,),
     ),
     "synthetic-philly": Case("synthetic:philly?days=42&seed=1", "28d..42d", ""),
-    "synthetic-helios": Case("synthetic:helios?days=42&seed=1", "28d..42d", "24 h"),
-    "synthetic-pai": Case("synthetic:pai?days=42&seed=1", "28d..42d", "24 h"),
+    "synthetic-helios": Case("synthetic:helios?days=42&seed=1", "28d..42d", "24 h", hours=(24.0,)),
+    "synthetic-pai": Case("synthetic:pai?days=42&seed=1", "28d..42d", "24 h", hours=(24.0,)),
 }
 
 
@@ -76,10 +90,7 @@ def periods(cases: Sequence[str], step_h: int) -> Iterator[Sequence[str]]:
     """Yield the periods found at the start and at the end of each window."""
     yield ("case", "at its", "period h", "share of variance", "confidence", "second h", "target")
     for name in cases:
-        history, *bounds = opened(CASES[name])
-        for edge, now_ms in zip(("start", "end"), bounds, strict=True):
-            record = Record.of(history.as_of(now_ms))
-            found = find_periods(record.counts[-REACH:], BIN_MS)
+        for edge, found in _found_periods(name):
             hours = [f"{one.period_ms / HOUR_MS:.1f}" for one in found]
             if not found:
                 yield (name, edge, "none", "", "", "", CASES[name].period)
@@ -90,6 +101,39 @@ def periods(cases: Sequence[str], step_h: int) -> Iterator[Sequence[str]]:
             yield (name, edge, hours[0], share, f"{first.confidence:.2f}", second, CASES[name].period)
 
 
+def _found_periods(name: str) -> Iterator[tuple[str, Sequence[Period]]]:
+    """Yield the edge of the window and the periods known there, the strongest first."""
+    history, *bounds = opened(CASES[name])
+    for edge, now_ms in zip(("start", "end"), bounds, strict=True):
+        record = Record.of(history.as_of(now_ms))
+        yield edge, find_periods(record.counts[-REACH:], BIN_MS)
+
+
+def period_verdicts(cases: Sequence[str]) -> Iterator[Verdict]:
+    """Yield a row for every period that is to be found, within 1/48 of it, and for its share of variance."""
+    for name in cases:
+        case = CASES[name]
+        for edge, found in _found_periods(name):
+            for place, hours in enumerate(case.hours):
+                yield Verdict.of(
+                    [one.period_ms / HOUR_MS for one in found[place : place + 1]],
+                    what=f"{'second ' if place else ''}period at the {edge}",
+                    case=name,
+                    unit="h",
+                    target=Target(hours * 47 / 48, hours * 49 / 48),
+                    note="none found",
+                )
+            if case.share:
+                yield Verdict.of(
+                    [100 * one.share for one in found[:1]],
+                    what=f"its share of variance at the {edge}",
+                    case=name,
+                    unit="%",
+                    target=Target(100 * case.share[0], 100 * case.share[1]),
+                    note="none found",
+                )
+
+
 # ---- arrivals ------------------------------------------------------------------------------------
 
 
@@ -98,10 +142,60 @@ def arrivals(cases: Sequence[str], step_h: int) -> Iterator[Sequence[str]]:
     yield ("case", "hours", "of", "ours", "best naive", "which", "ratio", "target", "met", "nearest", "ms")
     for name in cases:
         for hours in HORIZONS_H:
-            yield from _errors(name, hours, step_h)
+            yield from (one.cells() for one in errors(name, hours, step_h))
 
 
-def _errors(name: str, hours: int, step_h: int) -> Iterator[Sequence[str]]:
+def arrival_verdicts(cases: Sequence[str], step_h: int) -> Iterator[Verdict]:
+    """Yield a row for every error, beside the best naive forecaster's."""
+    for name in cases:
+        for hours in HORIZONS_H:
+            yield from (one.verdict() for one in errors(name, hours, step_h))
+
+
+@dataclass(frozen=True)
+class Error:
+    """How wrong the forecasts of a window are: ours, the best naive ones (by name), the nearest segments."""
+
+    case: str
+    hours: int
+    what: str
+    ours: float
+    naive: float
+    which: str
+    nearest: float
+    each_ms: float
+
+    @property
+    def bound(self) -> Target:
+        """Return what our error over the naive one is to keep."""
+        better = CASES[self.case].better
+        return Target(high=1.0 if better else NO_WORSE, strict=better)
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the line of the table."""
+        ratio = self.ours / self.naive
+        return (
+            *(self.case, str(self.hours), self.what),
+            *(f"{self.ours:.1%}", f"{self.naive:.1%}", self.which, f"{ratio:.3f}"),
+            *(self.bound.text(), "yes" if self.bound.met(ratio) else "NO"),
+            *(f"{self.nearest:.1%}", f"{self.each_ms:.0f}"),
+        )
+
+    def verdict(self) -> Verdict:
+        """Return the row of the table of everything; errors in %."""
+        most = 100 * self.naive * self.bound.high
+        return Verdict(
+            what=f"error of {self.what} that arrives in {self.hours} h, baseline {self.which}",
+            case=self.case,
+            measured=100 * self.ours,
+            unit="%",
+            target=Target(high=most, strict=self.bound.strict),
+            baseline=100 * self.naive,
+        )
+
+
+def errors(name: str, hours: int, step_h: int) -> Iterator[Error]:
+    """Yield the errors of the number of jobs and of their GPU time."""
     case = CASES[name]
     history, start_ms, end_ms = opened(case)
     span_ms = hours * HOUR_MS
@@ -118,20 +212,8 @@ def _errors(name: str, hours: int, step_h: int) -> Iterator[Sequence[str]]:
         found = {judge: _wape(sums, truth, column) for judge, sums in naive.items()}
         best = min(found, key=found.__getitem__)
         error = _wape(np.array(ours), truth, column)
-        ratio, bound = error / found[best], 1.0 if case.better else NO_WORSE
-        yield (
-            name,
-            str(hours),
-            what,
-            f"{error:.1%}",
-            f"{found[best]:.1%}",
-            best,
-            f"{ratio:.3f}",
-            f"{'<' if case.better else '<='} {bound:g}",
-            "yes" if ratio < bound or (ratio == bound and not case.better) else "NO",
-            f"{_wape(np.array(nearest), truth, column):.1%}",
-            f"{begun / len(pasts) * 1000:.0f}",
-        )
+        near = _wape(np.array(nearest), truth, column)
+        yield Error(name, hours, what, error, found[best], best, near, begun / len(pasts) * 1000)
 
 
 def _sums(past: Past, found: Arrivals) -> tuple[float, float]:

@@ -27,6 +27,13 @@ def machine(cpu: str) -> dict[str, str | int | float]:
     }
 
 
+def processor() -> str:
+    """Return the processor's name as the system tells it, `unknown` if it does not."""
+    told = Path("/proc/cpuinfo")
+    found = re.search(r"^model name\s*: (.+)$", told.read_text(), re.MULTILINE) if told.exists() else None
+    return found[1] if found else platform.processor() or "unknown"
+
+
 def compiler() -> str:
     """Return the compiler that the core's bytes name, `unknown` if they name none."""
     core = find_spec("trimtab._core")

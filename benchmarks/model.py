@@ -34,6 +34,7 @@ from trimtab.simulate.workload import Workload
 from trimtab.studies.futures import oracle_future
 from trimtab.traces.loader import load
 from trimtab.world import Seeds, cpu_s
+from verdicts import Target, Verdict
 
 HOUR_MS = 3_600_000
 # Trace, window, nodes of 8 GPUs.
@@ -45,6 +46,12 @@ NEAR_BEST = 0.95
 BUSY_S = 60.0  # mean overhead a job under the first setting from which a situation counts as busy
 MEASURES = ("jct_error", "overhead_error", "rank_correlation", "near_best_kept", "gain_lost_by_its_best")
 POLICY = "tiresias"
+# Measure -> how it is told, and what it is to reach; errors in %.
+TARGETS = {
+    "jct_error": ("error of the mean JCT", 100, "%", Target(high=5)),
+    "overhead_error": ("error of the overhead", 100, "%", Target(high=25)),
+    "rank_correlation": ("rank correlation", 1, "", Target(low=0.9)),
+}
 
 Measure = Callable[[Situation, Sequence[Knobs]], list[Measured]]
 
@@ -145,11 +152,47 @@ def report(found: Collected, objective: str, own: int) -> dict[str, Any]:
     return {
         "rows": len(train),
         "unseen": mean([judge(model, test, found.summaries, objective)]),
-        f"with {own} rows of each (weight {HERE_WEIGHT:g})": mean(tuned),
+        rows_of_each(own): mean(tuned),
         "backtested_rank_correlation": model.spearman,
         "fit_cpu_s": fit_s,
         "predict_1000_cpu_s": predict_s,
     }
+
+
+def rows_of_each(own: int) -> str:
+    """Return what the figures of a model are called that knows some rows of the hour."""
+    return f"with {own} rows of each (weight {HERE_WEIGHT:g})"
+
+
+def verdicts(
+    cases: Sequence[str], count: int, settings: int, own: int, horizon_h: tuple[int, int]
+) -> Iterator[Verdict]:
+    """Yield how well the model of waiting predicts hours it has seen nothing of, and some settings of."""
+    trials, wait = LocalTrials(), find_objective("wait")
+
+    def measure(situation: Situation, tried: Sequence[Knobs]) -> list[Measured]:
+        return trials.measure(situation, tried, wait)
+
+    for case in cases:
+        collected = collect(case, count, settings, horizon_h, measure)
+        told = report(collected, "wait", own)
+        for seen, means in (("unseen hours", "unseen"), (f"{own} settings known", rows_of_each(own))):
+            for name, (what, scale, unit, target) in TARGETS.items():
+                yield Verdict.of(
+                    [scale * told[means][name]] if name in told[means] else [],
+                    what=f"model, {seen}: {what}",
+                    case=case,
+                    unit=unit,
+                    target=target,
+                    note="no hour busy",
+                )
+        yield Verdict(
+            what="model, 1,000 predictions",
+            case=case,
+            measured=told["predict_1000_cpu_s"],
+            unit="s",
+            target=Target(high=0.09),
+        )
 
 
 def main() -> None:

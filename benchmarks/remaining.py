@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from trimtab.forecast.snapshots import CLASSES, EDGES_MS
 from trimtab.traces.loader import load
 from trimtab.traces.trace import Trace
 from trimtab.world import Seeds, cpu_s
+from verdicts import Target, Verdict
 
 HOUR_MS = 3_600_000
 CUT_MS = 48 * HOUR_MS
@@ -146,33 +148,61 @@ def seconds_a_thousand(predictor: LocalPredictor, past: Past, rows: np.ndarray) 
     return float(np.median(spent_s))
 
 
-def missed(mode: str, figures: dict[str, float], curves: dict[str, float], points: float | None) -> str:
-    """Return which targets the model misses, `none`, or nothing where nothing is asked."""
-    if mode != "xgboost" or points is None:
-        return ""
+def judged(
+    case: str, figures: dict[str, float], curves: dict[str, float], points: float | None
+) -> list[Verdict]:
+    """Return the figures of the model that have a target, beside those of the curves; none if not judged."""
+    if points is None:
+        return []
     targets = {
-        f"gain >= {points:g}": figures["gain"] >= points,
-        "ECE <= 0.05": figures["ECE"] <= 0.05,
-        "GPU error below kaplan-meier": figures["GPU error"] < curves["GPU error"],
-        "at 48 h too": figures["at 48 h"] < curves["at 48 h"],
-        "s/1000 <= 0.033": figures["s/1000"] <= 0.033,
-        "refit s <= 0.33": figures["refit s"] <= 0.33,
+        "gain": Target(low=points),
+        "ECE": Target(high=0.05),
+        "GPU error": Target(high=curves["GPU error"], strict=True),
+        "at 48 h": Target(high=curves["at 48 h"], strict=True),
+        "s/1000": Target(high=0.033),
+        "refit s": Target(high=0.33),
     }
-    return ", ".join(name for name, met in targets.items() if not met) or "none"
+    return [
+        Verdict(what=name, case=case, measured=figures[name], target=target, baseline=curves[name])
+        for name, target in targets.items()
+    ]
+
+
+def missed(rows: Sequence[Verdict]) -> str:
+    """Return which targets are missed, `none`, or nothing where nothing is asked."""
+    names = [f"{row.what} {row.target.text()}" for row in rows if row.target and not row.met]
+    return ", ".join(names) or ("none" if rows else "")
 
 
 def table(names: list[str], shared: Path) -> list[tuple[str, ...]]:
     """Return the table's lines, headings first."""
     lines: list[tuple[str, ...]] = [HEADINGS]
     for name in names:
-        file, window, points = CASES[name]
-        trace = load(str(shared / "data" / file))
-        history, window_ms = History(trace), trace.window_ms(window)
+        history, window_ms = opened(name, shared)
         found = {mode: measured(history, window_ms, mode) for mode in MODES}
+        rows = judged(name, found["xgboost"], found["kaplan-meier"], CASES[name][2])
         for mode, figures in found.items():
             cells = [_cell(figures[heading]) for heading in HEADINGS[2:-1]]
-            lines.append((name, mode, *cells, missed(mode, figures, found["kaplan-meier"], points)))
+            lines.append((name, mode, *cells, missed(rows) if mode == "xgboost" else ""))
     return lines
+
+
+def opened(name: str, shared: Path) -> tuple[History, tuple[int, int]]:
+    """Return a case's jobs and its window in ms."""
+    file, window, _ = CASES[name]
+    trace = load(str(shared / "data" / file))
+    return History(trace), trace.window_ms(window)
+
+
+def verdicts(names: Sequence[str], shared: Path, hours_max: int | None = None) -> Iterator[Verdict]:
+    """Yield the judged rows of cases; `hours_max` looks at no more hours than that."""
+    for name in names:
+        history, (start_ms, end_ms) = opened(name, shared)
+        if hours_max is not None:
+            end_ms = min(end_ms, start_ms + hours_max * HOUR_MS)
+        model, curves = (measured(history, (start_ms, end_ms), mode) for mode in ("xgboost", "kaplan-meier"))
+        for row in judged(name, model, curves, CASES[name][2]):
+            yield replace(row, what=f"remaining time, {row.what}, baseline kaplan-meier")
 
 
 def _cell(value: float) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -31,12 +31,14 @@ from trimtab.search.tuner import Search, Tuning, search
 from trimtab.simulate.trials import LocalTrials
 from trimtab.simulate.whatif import Situation
 from trimtab.world import Seeds, cpu_s
+from verdicts import Target, Verdict
 
 BUDGET = 40
 HOURS = 36
 PAST = 24
 SETTINGS = 50
 COMMON = 64
+JUDGED = ("bluefin", "surrogate", "causal paper", "causal surrogate")
 WAIT = find_objective("wait")
 SPACE = search_space(find_policy(POLICY), find_policy(POLICY).space.defaults, "consolidated")
 TRIALS = LocalTrials()
@@ -78,16 +80,17 @@ class Case:
         return Lessons(samples)
 
 
-def case_of(name: str, hours: int, truth: int) -> Case:
-    """Measure a case: the earlier hours sparsely, some of the later busy ones thoroughly."""
-    common = [SPACE.base, *(SPACE.knobs(point) for point in design(SPACE, COMMON, Seeds(0)))]
-    past, total, later = [], np.zeros(len(common)), []
+def case_of(name: str, hours: int, truth: int, settings: int = SETTINGS) -> Case:
+    """Measure a case: the earlier hours with a few settings, some of the later busy ones thoroughly."""
+    common = [SPACE.base, *(SPACE.knobs(one) for one in design(SPACE, min(COMMON, 2 * settings), Seeds(0)))]
+    past: list[tuple[Summary, Sequence[Knobs], Sequence[Measured]]] = []
+    total, later = np.zeros(len(common)), []
     for place, situation in enumerate(situations(name, HOURS, 24 * HOUR_MS, 48 * HOUR_MS)):
         hour = Hour(situation, Summary.of(situation))
         if place < PAST:
             total += np.log1p(hour.costs(common))
-            settings = [SPACE.base, *(SPACE.knobs(one) for one in design(SPACE, SETTINGS, Seeds(place)))]
-            past.append((hour.summary, settings, hour.measure(settings)))
+            some = [SPACE.base, *(SPACE.knobs(one) for one in design(SPACE, settings, Seeds(place)))]
+            past.append((hour.summary, some, hour.measure(some)))
         elif hour.costs([SPACE.base])[0] >= BUSY_S:
             later.append(hour)
     chosen = [later[place] for place in np.linspace(0, len(later) - 1, hours).round().astype(int)]
@@ -148,11 +151,34 @@ def row(case: Case, method: str, start: str, seeds: int) -> dict[str, Any]:
         "mean_regret": float(np.mean(regrets)),
         "median_regret": float(np.median(regrets)),
         "deviation": float(np.std(regrets)),
+        "least": min(regrets),
+        "most": max(regrets),
         "cpu_s": float(np.mean(seconds)),
     }
     if avoided:
         told |= {"simulations_avoided": float(np.mean(avoided)), "share_rejected": float(np.mean(rejected))}
     return {"method": method, "start": start, **{name: round(value, 4) for name, value in told.items()}}
+
+
+def verdicts(
+    cases: Sequence[str], hours: int, truth: int, seeds: int, settings: int = SETTINGS
+) -> Iterator[Verdict]:
+    """Yield the mean regret of the judged methods in %, beside that of random settings."""
+    for name in cases:
+        case = case_of(name, hours, truth, settings)
+        for start in ("bad", "good"):
+            baseline = 100 * row(case, "random", start, seeds)["mean_regret"]
+            for method in JUDGED:
+                told = row(case, method, start, seeds)
+                yield Verdict(
+                    what=f"regret of {method}, {start} start, baseline random",
+                    case=name,
+                    measured=100 * told["mean_regret"],
+                    unit="%",
+                    target=Target(high=0.5),
+                    baseline=baseline,
+                    spread=(100 * told["least"], 100 * told["most"]),
+                )
 
 
 def main() -> None:

@@ -169,7 +169,7 @@ def evaluate(
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
     plan = replace(o.with_background(plan, background, aggregate), realised=realised)
     count = o.make_workers(executor, workers, address)
-    again = _repeats(tie_seeds, seeds, seed)
+    again = repeats(tie_seeds, seeds, seed)
     name, base = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
     trace = o.open_trace(source, None, zone, thin, seed, quiet)
@@ -222,7 +222,7 @@ def evaluate(
         print_evaluation(found)
 
 
-def _repeats(tie_seeds: int, seeds: int | None, seed: int) -> list[tuple[int | None, int]]:
+def repeats(tie_seeds: int, seeds: int | None, seed: int) -> list[tuple[int | None, int]]:
     """Return for each run the number of its order of simultaneous jobs, None for the source's, and its seed.
 
     Raises:
