@@ -3,7 +3,8 @@
     python benchmarks/autosched.py [--only NAME] [--quick] [--seeds 3] [--lines LINES] [--format json]
 
 Reads the real traces in the folder named by TRIMTAB_SHARED (default ../shared). Means where there are
-several values; spread: from the least to the most of them. All sections together take hours.
+several values; spread: from the least to the most of them. All sections together take hours. `--lines` with
+`trimtab` at its end times the paper's line, too; rows that need a line which is left out are not there.
 """
 
 from __future__ import annotations
