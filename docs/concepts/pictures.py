@@ -40,9 +40,6 @@ from trimtab.report.graph import graph_chart
 from trimtab.report.page import Page, Section, render
 from trimtab.search.causal import Edge, Graph
 from trimtab.search.evidence import Evidence
-from trimtab.simulate.trials import open_trials
-from trimtab.studies.evaluate import stage_of, tune_week
-from trimtab.studies.lines import silent
 from trimtab.studies.request import Request
 from trimtab.traces.loader import load
 from trimtab.traces.trace import DAY_MS
@@ -305,10 +302,12 @@ def verdict_pictures(journal: Path) -> Pictures:
     hours = [_logs(request, one["measured"]) for one in rounds]
     field, start = list(hours[0]), _setting(request, rounds[0]["knobs_before"])
     evidence = Evidence(request.plan.pooling)
-    evidence.add(_week_before(request), field, request.plan.pooling.prior)
     lucky, final = min(hours[0], key=hours[0].__getitem__), _setting(request, rounds[-1]["knobs"])
     scores, pooled, off = [], [], 0.0
     for one, hour in zip(rounds, hours, strict=True):
+        if one["last_week"]:
+            last_week = {text: [[cost]] for text, cost in one["last_week"].items()}
+            evidence.add(_logs(request, last_week), field, request.plan.pooling.week)
         evidence.add(hour, field)
         scores.append(evidence.scores())
         pooled.append([evidence.gain(lucky, final, sure) for sure in (0.0, request.plan.sure)])
@@ -358,14 +357,6 @@ def _logs(request: Request, measured: Record) -> dict[Knobs, float]:
         text: [math.inf if one[0] is None else one[0] for one in rows] for text, rows in measured.items()
     }
     return {_setting(request, text): float(np.mean(np.log1p(row))) for text, row in costs.items()}
-
-
-def _week_before(request: Request) -> dict[Knobs, float]:
-    """Return the log costs that the search on the week before the window measured."""
-    asked = (request.window, request.cluster, request.policy, request.base, request.world, request.plan)
-    with open_trials("local", 1) as trials:
-        stage = stage_of(load(request.source), *asked, trials, lambda text, share: None, silent)
-        return {knobs: math.log1p(cost) for knobs, cost in tune_week(stage).costs.items()}
 
 
 def _print_changes(rounds: Sequence[Record]) -> None:

@@ -165,7 +165,7 @@ def test_a_forecast_round_says_what_was_proposed_and_what_every_future_gave(day:
     for one in busy:
         futures = 1 if one["line"] == "trimtab" else 3
         assert all(len(row) == futures for row in one["measured"].values())
-        assert futures * len(one["measured"]) == one["simulations"]
+        assert futures * len(one["measured"]) + len(one.get("last_week", ())) == one["simulations"]
         assert {"forecast", "search"} == set(one["seconds"])
     proposed = [trial for one in busy for trial in one["trials"] if "point" in trial]
     assert proposed

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
-from histories import history, plan, walk
+import pytest
+
+from histories import HOUR_MS, history, plan, walk
+from trimtab.control import advisor
 from trimtab.knobs import Knobs
+from trimtab.objective import Measured, Objective
 from trimtab.report.lines import Line
+from trimtab.simulate.trials import LocalTrials
+from trimtab.simulate.whatif import Situation
 
 
 def tried(line: Line) -> list[list[tuple[str, str]]]:
@@ -32,7 +39,7 @@ def test_every_busy_hour_tries_the_same_field_on_every_future() -> None:
     assert len(fields) == 1
     assert len(set(*fields)) == 12
     for one in line.rounds:
-        assert one.trials == 3 * len(one.record["measured"])
+        assert one.trials == 3 * len(one.record["measured"]) + len(one.record["last_week"])
         assert len(one.record["measured"]) in (1, 12, 13)  # idle, or the field and what runs beside it
 
 
@@ -62,3 +69,38 @@ def test_every_change_has_a_lower_bound_above_one_and_goes_to_a_setting_of_the_f
                 assert one.record["gain_lower"] > 1
                 assert str(one.knobs_after.jsonable()) in field
     assert changes
+
+
+class _Spy(LocalTrials):
+    """Keeps the situations that run until all is done: the last week, looked back on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weeks: list[Situation] = []
+
+    def measure(
+        self, situation: Situation, candidates: Sequence[Knobs], objective: Objective
+    ) -> list[Measured]:
+        if situation.until_ms is None and len(candidates) == 12:
+            self.weeks.append(situation)
+        return super().measure(situation, candidates, objective)
+
+
+@pytest.mark.parametrize(("every_ms", "least_apart_ms"), [(24 * HOUR_MS, None), (3 * HOUR_MS, 3 * HOUR_MS)])
+def test_the_last_week_is_looked_back_on_once_a_day(
+    every_ms: int, least_apart_ms: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advisor, "DAY_MS", every_ms)
+    spy, trace = _Spy(), history(1)
+    walk(trace, "trimtab-plus", how=plan(12), trials=spy)
+    counts = [len(one.workload) for one in spy.weeks]
+    submits = trace.column("submit_ms")
+    instants = [int(submits[count - 1]) for count in counts]  # the last that was known
+    if least_apart_ms is None:
+        assert len(counts) == 1
+    else:
+        assert len(counts) > 1
+        assert all(later - earlier > least_apart_ms // 2 for earlier, later in pairwise(instants))
+    for one in spy.weeks:
+        assert one.snapshot.jobs == ()
+        assert [facts.label for facts in one.workload.facts] == [f"j{n}" for n in range(len(one.workload))]

@@ -61,9 +61,10 @@ class PoolingAdvisor:
     """Tries a field of settings on several futures an hour, and changes for what many hours say is better.
 
     All settings meet the same futures (common random numbers), and every hour meets the same settings: what
-    one of them seems to gain is then no luck of the few hours in which it was tried. The field is what runs
-    at first, the best half of what is known beforehand, and points scattered over the space. A setting that
-    runs later and is not of the field is tried beside it.
+    one of them seems to gain is then no luck of the few hours in which it was tried. Once a day the last week
+    is replayed, for what a day ahead does not show: jobs that wait for days. The field is what runs at first,
+    the best half of what is known beforehand, and points scattered over the space. A setting that runs later
+    and is not of the field is tried beside it.
 
     Args:
         generation: Makes the futures.
@@ -91,6 +92,7 @@ class PoolingAdvisor:
         self._rails, self._sure, self._seeds = rails, sure, seeds
         self._evidence, self._pooling = Evidence(pooling), pooling
         self._field: list[Knobs] = []
+        self._looked_back_ms: int | None = None
         self._prior = prior or {}
 
     @property
@@ -101,15 +103,17 @@ class PoolingAdvisor:
     def advise(self, scene: Scene, running_for_ms: int) -> Round:
         most = self._generation.how.futures
         futures = Futures.of(self._generation, scene, most, self._trials, self._tuning.objective)
-        found = self._tried(scene, futures)
+        found, looked_back = self._tried(scene, futures), {}
         if not found.idle:
+            looked_back = self._look_back(scene)
             self._evidence.add(futures.logs(), self._field)
         scores = self._evidence.scores()
         best = min(found.costs, key=lambda knobs: (scores.get(knobs, 0.0), knobs != scene.running))
         gain = self._evidence.gain(scene.running, best, 0.0)
         lower = self._evidence.gain(scene.running, best, self._sure)
-        record = {"gain_lower": lower, **record_of(found, scene.space)}
-        return _round(scene, running_for_ms, futures, found, best, (gain, lower), self._rails, record)
+        record = {"gain_lower": lower, "last_week": looked_back, **record_of(found, scene.space)}
+        one = _round(scene, running_for_ms, futures, found, best, (gain, lower), self._rails, record)
+        return replace(one, trials=one.trials + len(looked_back))
 
     def _tried(self, scene: Scene, futures: Futures) -> Search:
         """Try the running setting, and the field if there is anything to gain."""
@@ -120,10 +124,27 @@ class PoolingAdvisor:
             return found
         if not self._field:
             self._field = self._chosen_field(scene)
-            self._evidence.add(self._prior, self._field, self._pooling.prior)
         attempt(found, futures.costs, [(knobs, "field") for knobs in self._field], len(self._field) + 1)
         found.stopped = "field tried"
         return found
+
+    def _look_back(self, scene: Scene) -> dict[str, float]:
+        """Once a day, try the field on the last week as it came: what a setting does to many days.
+
+        Returns:
+            What each setting cost, for the journal; nothing if it is not yet time.
+        """
+        if self._looked_back_ms is not None and scene.now_ms < self._looked_back_ms + DAY_MS:
+            return {}
+        self._looked_back_ms = scene.now_ms
+        week = self._generation.week_again(scene)
+        if week is None:
+            return {}
+        found = self._trials.measure(week, self._field, self._tuning.objective)
+        costs = {knobs: one.cost for knobs, one in zip(self._field, found, strict=True)}
+        logs = {knobs: math.log1p(cost) for knobs, cost in costs.items()}
+        self._evidence.add(logs, self._field, self._pooling.week)
+        return {knobs.text(): cost for knobs, cost in costs.items()}
 
     def _chosen_field(self, scene: Scene) -> list[Knobs]:
         """Return the settings to be tried from now on."""

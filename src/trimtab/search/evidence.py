@@ -26,13 +26,13 @@ class Pooling:
         keep: Part of its weight that evidence keeps from hour to hour.
         present: Weight of the present hour beside all evidence, 0 .. 1.
         doubt: Hours' worth of "no better than the field" that a setting begins with.
-        prior: Hours that what is known beforehand counts for.
+        week: Hours that the last week, replayed once a day, counts for.
     """
 
     keep: float = 0.98
     present: float = 0.3
     doubt: float = 2.0
-    prior: float = 12.0
+    week: float = 24.0
 
 
 class Evidence:

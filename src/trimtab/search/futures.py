@@ -37,6 +37,14 @@ def snapshot_at(engine: Simulation, now_ms: int) -> Snapshot:
     return replace(snapshot, now_ms=now_ms) if now_ms < snapshot.now_ms else snapshot
 
 
+def supposed(environment: Environment, workload: Workload) -> Environment:
+    """Return an environment whose oracle, if it has one, knows a workload's run times, and no others."""
+    if isinstance(environment.estimator, OracleEstimator):
+        # Those that are supposed, by the workload's own ids: the truth must not come along.
+        return replace(environment, estimator=OracleEstimator(workload.duration_ms))
+    return environment
+
+
 def situation_of(
     snapshot: Snapshot,
     future: Future,
@@ -60,7 +68,6 @@ def situation_of(
     crossing = tuple(places[job_id] for job_id in snapshot.crossing)
     moved = replace(snapshot, jobs=tuple(jobs), arrived=len(jobs), crossing=crossing)
     if isinstance(environment.estimator, OracleEstimator):
-        # This future's own run times, by its own ids, as for the active jobs: the truth must not come along.
-        environment = replace(environment, estimator=OracleEstimator(workload.duration_ms))
         moved = replace(moved, estimator=None)
+    environment = supposed(environment, workload)
     return Situation(moved, workload, cluster, policy, environment, snapshot.now_ms + run_on_ms)

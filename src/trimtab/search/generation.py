@@ -17,9 +17,11 @@ from trimtab.forecast.arrivals import DAYS_AGO, Arrivals, day_again, forecast_ar
 from trimtab.forecast.history import Integers, Past
 from trimtab.forecast.remaining import LocalPredictor
 from trimtab.job import FULL_SPEED_PPM, JobFacts
-from trimtab.search.futures import Future, situation_of
+from trimtab.search.futures import Future, situation_of, supposed
 from trimtab.search.scene import Scene
 from trimtab.simulate.whatif import Situation
+from trimtab.simulate.workload import Workload
+from trimtab.traces.trace import DAY_MS
 from trimtab.world import Seeds
 
 DAY_BY_DAY = "days-ago"  # each future copies another past day
@@ -97,6 +99,22 @@ class Generation:
             self.situation(scene, self._future(scene, number, coming.since(scene.now_ms), ()))
             for number, coming in enumerate(self._coming[:most])
         ]
+
+    def week_again(self, scene: Scene) -> Situation | None:
+        """Return the last seven days once more, from an empty cluster until all is done; None without jobs.
+
+        How long the jobs ran that have completed is known; what the others have left is drawn.
+        """
+        past = scene.past
+        rows = np.flatnonzero(past.submit_ms >= past.now_ms - 7 * DAY_MS)
+        if not len(rows):
+            return None
+        run_ms = past.ran_ms[rows].copy()
+        is_unknown = ~past.completed[rows]
+        run_ms[is_unknown] += self._left_ms(past, rows[is_unknown], 0, ())
+        workload = Workload([scene.facts[row] for row in rows.tolist()], run_ms.tolist())
+        environment = supposed(scene.environment, workload)
+        return Situation.empty(workload, scene.cluster, scene.policy, environment)
 
     def situation(self, scene: Scene, future: Future) -> Situation:
         """Return a scene with one future for it."""
