@@ -18,7 +18,7 @@ SWEEPS = Path(__file__).resolve().parents[2] / "benchmarks" / "sweeps.py"
 def test_a_row_a_value() -> None:
     if not compiled_available():
         pytest.skip("the compiled core is not built in this installation")
-    options = ["--days", "1", "--budget", "6", "--sweep", "threshold", "--format", "json"]
+    options = ["--days", "1", "--budget", "20", "--sweep", "threshold", "--format", "json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, str(SWEEPS), *options], env=environment, capture_output=True, text=True

@@ -35,6 +35,11 @@ class TestSobol(SamplerConformance):
         return make_sampler("sobol", space, start, seeds)
 
 
+class TestSurrogate(SamplerConformance):
+    def make(self, space: SearchSpace, start: Knobs, seeds: Seeds) -> Sampler:
+        return make_sampler("surrogate", space, start, seeds)
+
+
 class TestBlueFin(SamplerConformance):
     def make(self, space: SearchSpace, start: Knobs, seeds: Seeds) -> Sampler:
         return make_sampler("bluefin", space, start, seeds)
@@ -70,7 +75,7 @@ def test_an_unknown_sampler_is_refused_with_the_nearest_name():
 
 
 def test_all_names_can_be_made():
-    assert SAMPLERS == ("random", "sobol", "bluefin", "bluefin_oppertune", "tpe", "cma")
+    assert SAMPLERS == ("random", "sobol", "bluefin", "bluefin_oppertune", "tpe", "cma", "surrogate")
     for name in SAMPLERS:
         if name in OPTUNA_SAMPLERS and find_spec("cmaes" if name == "cma" else "optuna") is None:
             continue

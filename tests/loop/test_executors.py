@@ -118,9 +118,11 @@ def test_a_killed_worker_is_one_line_or_no_loss(workers: Workers, capfd: pytest.
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("workers", ["processes", "ray"], indirect=True)
 def test_a_worker_killed_at_work_is_one_line(
     workers: Workers, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """Dask gives up a task, not a worker: that is the next test."""
     path = tmp_path / "deadly.py"
     path.write_text(OWN.replace("return (-job.submit_ms,)", "__import__('os')._exit(1)"))
     one = situation(f"{path}::LastFirst")
