@@ -109,6 +109,7 @@ class Generation:
         rows = np.flatnonzero(past.submit_ms >= past.now_ms - 7 * DAY_MS)
         if not len(rows):
             return None
+        self._predictor.refresh(past)
         run_ms = past.ran_ms[rows].copy()
         is_unknown = ~past.completed[rows]
         run_ms[is_unknown] += self._left_ms(past, rows[is_unknown], 0, ())
