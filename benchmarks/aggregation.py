@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cases import SHARED
-from trimtab.cluster import Cluster
+from model import HOUR_MS, POLICY, situations
 from trimtab.forecast.aggregate import LADDER
 from trimtab.knobs import Knobs
 from trimtab.objective import find_objective
@@ -27,17 +26,11 @@ from trimtab.policies.catalog import find_policy
 from trimtab.search.fidelity import PROBES, Bench, calibrate, coarsened, rank_correlation
 from trimtab.search.sampler import design
 from trimtab.search.spaces import search_space
-from trimtab.simulate.engines import make_engine
-from trimtab.simulate.run import World
 from trimtab.simulate.trials import LocalTrials
 from trimtab.simulate.whatif import Situation
-from trimtab.simulate.workload import Workload
-from trimtab.studies.futures import oracle_future
-from trimtab.traces.loader import load
 from trimtab.world import Seeds, cpu_s
 from verdicts import Target, Verdict
 
-HOUR_MS = 3_600_000
 # Trace, window, nodes of 8 GPUs.
 CASES = {
     "philly-b": ("philly/philly_until_2017-10-31.csv.gz", "2017-10-06..2017-10-20", 64),
@@ -46,7 +39,6 @@ CASES = {
 BUSY_S = 60.0  # mean wait under the first setting from which there is something to rank
 BUDGET = 80
 HALVED = 2.0  # times fewer jobs, at which merging is judged
-POLICY = "tiresias"
 HEADINGS = (
     "case",
     "rung",
@@ -95,22 +87,6 @@ class Tried:
     each_s: float
 
 
-def situations(case: str, count: int, arrivals_ms: int, run_on_ms: int) -> Iterator[Situation]:
-    """Yield evenly spaced hours of a case's window, each with its true future."""
-    file, window, nodes = CASES[case]
-    trace, world, policy = load(str(SHARED / "data" / file)), World(), find_policy(POLICY)
-    inside = trace.window(window)
-    workload = Workload.of(inside, world.spread_ppm)
-    environment = world.environment(workload)
-    engine = make_engine("auto", workload, Cluster.pool(nodes, 8), policy, policy.space.defaults, environment)
-    start_ms, end_ms = (bound - inside.zero_ms for bound in trace.window_ms(window))
-    first_ms = start_ms + 24 * HOUR_MS  # until then the cluster fills
-    for place in range(count):
-        now_ms = first_ms + place * (end_ms - first_ms) // count // HOUR_MS * HOUR_MS
-        engine.run(now_ms)
-        yield oracle_future(engine, now_ms, workload, POLICY, environment, arrivals_ms, run_on_ms)
-
-
 def tried(situation: Situation, settings: Sequence[Knobs]) -> Tried:
     """Try settings on a situation."""
     began = cpu_s()
@@ -133,7 +109,9 @@ def compare(case: str, count: int, settings: int, horizon_h: tuple[int, int]) ->
     policy = find_policy(POLICY)
     space = search_space(policy, policy.space.defaults, "consolidated")
     rows, chosen = [Row() for _ in LADDER], [0] * (len(LADDER) + 1)
-    for hour, one in enumerate(situations(case, count, horizon_h[0] * HOUR_MS, horizon_h[1] * HOUR_MS)):
+    for hour, one in enumerate(
+        situations(CASES[case], count, horizon_h[0] * HOUR_MS, horizon_h[1] * HOUR_MS)
+    ):
         points = design(space, settings - 1, Seeds(hour))
         some = [space.base, *(space.knobs(point) for point in points)]
         full = tried(one, some)

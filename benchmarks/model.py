@@ -64,9 +64,11 @@ class Collected:
     summaries: list[Summary]
 
 
-def situations(case: str, count: int, arrivals_ms: int, run_on_ms: int) -> Iterator[Situation]:
-    """Yield evenly spaced hours of a window that runs under the default settings."""
-    file, window, nodes = CASES[case]
+def situations(
+    case: tuple[str, str, int], count: int, arrivals_ms: int, run_on_ms: int
+) -> Iterator[Situation]:
+    """Yield evenly spaced hours of a window that runs under the default settings, with their true futures."""
+    file, window, nodes = case
     trace = load(str(SHARED / "data" / file))
     inside = trace.window(window)
     world = World()
@@ -87,7 +89,7 @@ def collect(case: str, count: int, settings: int, horizon_h: tuple[int, int], me
     space = search_space(policy, policy.space.defaults, "consolidated")
     found = Collected(Samples(Encoding(space)), [])
     arrivals_ms, run_on_ms = (hours * HOUR_MS for hours in horizon_h)
-    for situation in situations(case, count, arrivals_ms, run_on_ms):
+    for situation in situations(CASES[case], count, arrivals_ms, run_on_ms):
         summary = Summary.of(situation)
         number = found.samples.open(summary)
         found.summaries.append(summary)

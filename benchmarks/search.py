@@ -85,7 +85,7 @@ def case_of(name: str, hours: int, truth: int, settings: int = SETTINGS) -> Case
     common = [SPACE.base, *(SPACE.knobs(one) for one in design(SPACE, min(COMMON, 2 * settings), Seeds(0)))]
     past: list[tuple[Summary, Sequence[Knobs], Sequence[Measured]]] = []
     total, later = np.zeros(len(common)), []
-    for place, situation in enumerate(situations(name, HOURS, 24 * HOUR_MS, 48 * HOUR_MS)):
+    for place, situation in enumerate(situations(CASES[name], HOURS, 24 * HOUR_MS, 48 * HOUR_MS)):
         hour = Hour(situation, Summary.of(situation))
         if place < PAST:
             total += np.log1p(hour.costs(common))

@@ -24,7 +24,7 @@ from trimtab.search.sampler import design, make_sampler
 from trimtab.search.samples import Summary
 from trimtab.search.scene import Scene
 from trimtab.search.space import SearchSpace
-from trimtab.search.tuner import ENUMERATE_BELOW, Search, Trial, Tuning, attempt, climb
+from trimtab.search.tuner import ENUMERATE_BELOW, Search, Trial, Tuning, attempt, climb, try_incumbent
 from trimtab.simulate.trials import Trials
 from trimtab.simulate.whatif import Situation
 from trimtab.traces.trace import DAY_MS
@@ -118,9 +118,7 @@ class PoolingAdvisor:
     def _tried(self, scene: Scene, futures: Futures) -> Search:
         """Try the running setting, and the field if there is anything to gain."""
         found = Search(scene.running, self._tuning.objective)
-        attempt(found, futures.costs, [(scene.running, "incumbent")], 1)
-        if found.idle:
-            found.stopped = "nothing to gain"
+        if not try_incumbent(found, futures.costs):
             return found
         if not self._field:
             self._field = self._chosen_field(scene)
@@ -280,9 +278,7 @@ class BackgroundAdvisor:
     def _tried(self, scene: Scene, futures: Futures, leaders: Sequence[Knobs]) -> Search:
         found = Search(scene.running, self._tuning.objective)
         count = _BACKGROUND_TRIALS // len(futures.situations)
-        attempt(found, futures.costs, [(scene.running, "incumbent")], count)
-        if found.idle:
-            found.stopped = "nothing to gain"
+        if not try_incumbent(found, futures.costs):
             return found
         attempt(found, futures.costs, [(knobs, "earlier leader") for knobs in leaders], count)
         sampler = make_sampler(self._tuning.sampler, scene.space, found.best, _seeds(self._seeds, scene))

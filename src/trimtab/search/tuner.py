@@ -170,9 +170,7 @@ def begin(
     Returns:
         Whether proposals should follow; if not, `stopped` says why.
     """
-    attempt(found, costs, [(found.incumbent, "incumbent")], tuning.budget)
-    if found.idle:
-        found.stopped = "nothing to gain"
+    if not try_incumbent(found, costs):
         return False
     if math.isnan(found.costs[found.incumbent]):
         found.stopped = "the running setting could not be simulated"
@@ -188,6 +186,14 @@ def begin(
     opening += [(space.knobs(point), "design", point) for point in points]
     attempt(found, costs, opening, tuning.budget)
     return True
+
+
+def try_incumbent(found: Search, costs: Costs) -> bool:
+    """Try the incumbent first; return whether there is anything to gain over it, and if not, note that."""
+    attempt(found, costs, [(found.incumbent, "incumbent")], 1)
+    if found.idle:
+        found.stopped = "nothing to gain"
+    return not found.idle
 
 
 def climb(found: Search, costs: Costs, space: SearchSpace, sampler: Sampler, budget: int) -> None:
