@@ -64,6 +64,11 @@ def searches(given: argparse.Namespace, runs: Runs) -> Iterator[Verdict]:
     yield from search.verdicts(cases, *sizes)
 
 
+def causal(given: argparse.Namespace, runs: Runs) -> Iterator[Verdict]:
+    """Yield what the causal model is worth."""
+    yield from closed_loop.causal(runs, closed_loop.QUICK if given.quick else closed_loop.EARLY)
+
+
 def available(given: argparse.Namespace, runs: Runs) -> Iterator[Verdict]:
     """Yield what there is to gain."""
     yield from closed_loop.gains(runs, closed_loop.QUICK if given.quick else closed_loop.CASES)
@@ -81,10 +86,11 @@ SECTIONS: Mapping[str, Callable[[argparse.Namespace, Runs], Iterator[Verdict]]] 
     "model": models,
     "aggregation": merged,
     "search": searches,
+    "causal": causal,
     "gain": available,
     "loop": loop,
 }
-INVENTED = ("forecast", "gain", "loop")  # sections that need no real trace with --quick
+INVENTED = ("forecast", "causal", "gain", "loop")  # sections that need no real trace with --quick
 
 
 def measured(given: argparse.Namespace) -> Iterator[tuple[str, Verdict]]:

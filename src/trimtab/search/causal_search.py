@@ -11,6 +11,7 @@ the first guess that the measurements of this search correct.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,7 +52,8 @@ class Rules:
         leave_scope: Chance that a round proposes as if there were no scope.
         refit_every: New measurements after which the model is fitted again.
         refits_max: The most fits of one search.
-        budget_s: Seconds after which no round begins; None to be the same on every machine.
+        budget_s: Seconds from its beginning after which no round of a search begins, in place of a number of
+            simulations; None to be the same on every machine.
     """
 
     learning: bool = True
@@ -188,7 +190,7 @@ class _Session:
     ) -> None:
         self._found, self._measure, self._summary, self._space = found, measure, summary, space
         self._tuning, self._seeds, self._lessons, self._day = tuning, seeds, lessons, day
-        self._rules = rules
+        self._rules, self._began_s = rules, wall_s()
         self._proposing = tuning.sampler == SURROGATE
         self._here = lessons.samples.open(summary)
         self._measured: dict[Knobs, Measured] = {}
@@ -232,16 +234,16 @@ class _Session:
 
     def climb(self) -> None:
         """Let the sampler propose until the budget is spent, rejecting what the model says cannot pay."""
-        found, budget, began = self._found, self._tuning.budget, wall_s()
+        found, budget_s = self._found, self._rules.budget_s
         sampler = self._sampler()
         rounds = stale = 0
         self._learn()
-        while found.simulated < budget:
-            if self._rules.budget_s is not None and wall_s() - began > self._rules.budget_s:
+        while found.simulated < self._simulations_max:
+            if budget_s is not None and wall_s() - self._began_s > budget_s:
                 found.stopped = f"time spent after {rounds} rounds"
                 return
             tickets, before = sampler.ask(), found.simulated
-            if not tickets or stale >= budget:
+            if not tickets or stale >= self._tuning.budget:
                 found.stopped = "nothing new to try" if not tickets else "nothing left that may pay"
                 return
             gains = self._round(tickets)
@@ -250,6 +252,10 @@ class _Session:
             rounds, stale = rounds + 1, stale + 1 if found.simulated == before else 0
             self._learn()
         found.stopped = "budget spent"
+
+    @property
+    def _simulations_max(self) -> int:
+        return self._tuning.budget if self._rules.budget_s is None else sys.maxsize
 
     def _sampler(self) -> Sampler:
         if not self._proposing:
@@ -295,7 +301,7 @@ class _Session:
             else:
                 tried.append((knobs, purpose, point))
         first = len(found.trials)
-        attempt(found, self.costs, tried, self._tuning.budget)
+        attempt(found, self.costs, tried, self._simulations_max)
         found.trials[first:] = [_explored(trial, against.get(trial.knobs)) for trial in found.trials[first:]]
         gains = (found.gain_of(knobs) if knobs in found.costs else None for knobs, *_ in batch)
         return {ticket.id: gain for ticket, gain in zip(tickets, gains, strict=True)}
