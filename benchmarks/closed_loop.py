@@ -93,7 +93,7 @@ class Way:
             plan = replace(plan, paper_background_ms=None, aggregate=False)
         if self.blind:
             plan = replace(plan, rules=replace(plan.rules, learning=False, budget_s=self.seconds))
-        return plan if self.guarded else replace(plan, sure=0.0)
+        return plan if self.guarded else replace(plan, sure=0.0, return_ms=0)
 
 
 PLUS, FREE = Way("trimtab-plus"), Way("trimtab-plus", guarded=False)

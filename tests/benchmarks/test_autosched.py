@@ -123,6 +123,7 @@ def test_forecasts_as_text() -> None:
     [
         (["--seeds", "0"], "--seeds 0: it must be at least 1"),
         (["--lines", "fixed,best"], "--lines best: known are fixed"),
+        (["--cases", "philly-b,mars"], "--cases mars: known are philly-b"),
         (["--only", "model"], "has no data/"),
     ],
 )

@@ -53,6 +53,7 @@ VERBS = {
         "--policy",
         "--lines",
         "--interval",
+        "--futures",
         "--report",
         "--journal",
         "--graph",

@@ -85,6 +85,9 @@ Dwell = Annotated[str, typer.Option(help="Least time a setting stays.")]
 Aggregate = Annotated[
     Literal["on", "off"], typer.Option(help="Whether trimtab may search on merged jobs: on | off")
 ]
+FuturesCount = Annotated[
+    int, typer.Option("--futures", help="Futures that trimtab-plus tries every setting on.")
+]
 Background = Annotated[
     str | None,
     typer.Option(
@@ -99,6 +102,7 @@ NODES_MAX = 100_000
 GPUS_PER_NODE_MAX = 100_000
 WORKERS_MAX = 512
 _GPUS_PER_NODE = 8
+_FUTURES_MAX = 64
 _SEED_MAX = 2**63 - 1
 _DURATION_MAX_MS = 1000 * 366 * 86_400_000
 
@@ -349,13 +353,16 @@ def make_plan(
     )
 
 
-def with_background(plan: Plan, text: str | None, aggregate: str) -> Plan:
-    """Return the plan with what was said of light rounds and of merged jobs; None says nothing.
+def with_forecasts(plan: Plan, futures: int, text: str | None, aggregate: str) -> Plan:
+    """Return the plan with what was said of futures, light rounds and merged jobs; None says nothing.
 
     Raises:
-        ConfigError: If the time is none, or too short.
+        ConfigError: If there are no futures or too many, or the time is none, or too short.
     """
-    plan = dataclasses.replace(plan, aggregate=aggregate == "on")
+    if not 1 <= futures <= _FUTURES_MAX:
+        raise ConfigError(f"futures = {futures}: it must be 1 .. {_FUTURES_MAX}; nothing was run.")
+    plus = dataclasses.replace(plan.plus, futures=futures)
+    plan = dataclasses.replace(plan, plus=plus, aggregate=aggregate == "on")
     if text is None:
         return plan
     every_ms = None if text == "off" else duration_ms("background", text)

@@ -23,7 +23,7 @@ from trimtab.report.page import write_page
 from trimtab.simulate.run import spread_of
 from trimtab.simulate.trials import open_trials
 from trimtab.studies.evaluate import evaluate as walk_forward
-from trimtab.studies.lines import LINES, silent
+from trimtab.studies.lines import LINES, PLUS, silent
 from trimtab.studies.request import Request
 from trimtab.studies.tune import Tuned, tune_at
 from trimtab.studies.uncertainty import statistics_of
@@ -120,7 +120,7 @@ def evaluate(
     window: Annotated[str, typer.Option(help="START..END, half-open; what is before it is history.")],
     lines: Annotated[
         str, typer.Option(help="Ways of choosing the settings, of " + ", ".join(LINES))
-    ] = "fixed,fixed-week,selftune,oracle",
+    ] = "fixed,fixed-week,selftune,trimtab-plus,oracle",
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
@@ -145,6 +145,7 @@ def evaluate(
     dwell: o.Dwell = "30m",
     ablate: o.Ablate = None,
     realised: o.Realised = False,
+    futures: o.FuturesCount = PLUS.futures,
     aggregate: o.Aggregate = "on",
     background: o.Background = None,
     executor: o.Executor = "processes",
@@ -167,7 +168,7 @@ def evaluate(
     records.check_outputs(journal, graph, wanted)
     world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
-    plan = replace(o.with_background(plan, background, aggregate), realised=realised)
+    plan = replace(o.with_forecasts(plan, futures, background, aggregate), realised=realised)
     count = o.make_workers(executor, workers, address)
     again = repeats(tie_seeds, seeds, seed)
     name, base = o.read_policy(policy, knob)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trimtab.control.advisor import BACKGROUND, Futures
+from trimtab.control.guardrails import Tenure
 from trimtab.control.journal import Recorded
 from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError, InputError, UnknownName
@@ -211,13 +212,13 @@ class _Watched:
         """When the line wants to be asked."""
         return self.chooser.instants
 
-    def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
+    def choose(self, engine: Simulation, now_ms: int, tenure: Tenure) -> Round:
         """Return the line's own round; those between the hours are not taken apart."""
         if self.latest is not None:
             before = self.latest.scene.snapshot
             self.latest.realised_s = _realised_s(engine, before, self.stage, now_ms)
             self.latest = None
-        one = self.chooser.choose(engine, now_ms, running_for_ms)
+        one = self.chooser.choose(engine, now_ms, tenure)
         if one.search != BACKGROUND:
             self.latest = self._looked_at(one, self.chooser.scene(engine, now_ms))
             self.rounds += 1

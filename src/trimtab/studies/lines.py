@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from trimtab.cluster import Cluster
 from trimtab.control.advisor import Advisor, BackgroundAdvisor, CausalAdvisor, PoolingAdvisor, record_of
-from trimtab.control.guardrails import Guardrails, guards, judge
+from trimtab.control.guardrails import Guardrails, Tenure, guards, judge
 from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError
 from trimtab.job import JobState
@@ -87,6 +87,7 @@ class Plan:
         aggregate: Whether trimtab may search on merged jobs.
         paper_background_ms, plus_background_ms: Time between the light rounds that the two make between
             searches; None for none.
+        return_ms: Time for which trimtab-plus lets no knob go back to a value that it left.
         sure: Standard errors that trimtab-plus takes off a gain before it believes it.
         rules: How trimtab uses its causal model.
         realised: Whether every change is tried on the true future afterwards; no line gets to know it.
@@ -104,6 +105,7 @@ class Plan:
     paper_background_ms: int | None = 300_000
     plus_background_ms: int | None = None
     pooling: Pooling = POOLING
+    return_ms: int = 3 * _HOUR_MS
     sure: float = 0.25
     rules: Rules = PAPER_RULES
     realised: bool = False
@@ -205,7 +207,7 @@ class Chooser(Protocol):
         """When it wants to be asked, ascending, ms."""
         ...
 
-    def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
+    def choose(self, engine: Simulation, now_ms: int, tenure: Tenure) -> Round:
         """Return the record of one round, for a cluster that has run up to an instant."""
         ...
 
@@ -250,7 +252,7 @@ class Retuning:
     def instants(self) -> Sequence[int]:
         return self.stage.hours
 
-    def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
+    def choose(self, engine: Simulation, now_ms: int, tenure: Tenure) -> Round:
         began = wall_s()
         stage, running = self.stage, engine.knobs
         situation = self.future(stage, engine, now_ms)
@@ -258,13 +260,11 @@ class Retuning:
         found = stage.search(situation, running, [self.line, count], self.leaders)
         if not found.idle:
             self.leaders = found.leaders(_LEADERS)
-        verdict = judge(
-            running, running_for_ms, found.best, found.gain, stage.plan.rails, found.costs[running]
-        )
+        verdict = judge(running, tenure, found.best, found.gain, stage.plan.rails, found.costs[running])
         states = [job.state for job in situation.snapshot.jobs]
         record = {
             "futures": digest_of([situation]),
-            "guards": guards(running_for_ms, found.gain, stage.plan.rails),
+            "guards": guards(tenure, found.gain, stage.plan.rails),
             **record_of(found, stage.space),
         }
         return Round(
@@ -307,7 +307,7 @@ def _advisor(stage: Stage, line: str, week: Week | None, generation: Generation)
         generation,
         stage.trials,
         plan.tuning,
-        plan.rails,
+        replace(plan.rails, return_ms=plan.return_ms),
         plan.pooling,
         plan.sure,
         seeds,
@@ -349,11 +349,11 @@ class Forecasted:
         """The causal graph that the line learned last, None if it learns none."""
         return self._advisor.graph if isinstance(self._advisor, CausalAdvisor) else None
 
-    def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
+    def choose(self, engine: Simulation, now_ms: int, tenure: Tenure) -> Round:
         scene = self.scene(engine, now_ms)
         if now_ms in self._stage.hours:
-            return self._advisor.advise(scene, running_for_ms)
-        return self._light.advise(scene, running_for_ms, self._advisor.leaders)
+            return self._advisor.advise(scene, tenure)
+        return self._light.advise(scene, tenure, self._advisor.leaders)
 
     def scene(self, engine: Simulation, now_ms: int) -> Scene:
         """Return what is known at an instant up to which the cluster has run."""
