@@ -321,7 +321,7 @@ def test_where_nothing_can_be_compared_the_running_setting_stays() -> None:
         assert found.best == SPACE.base
         assert found.gain == 1
         assert found.stopped in (
-            "the running setting could not be simulated",
+            "the running setting could not be simulated: ValueError: broken",
             "no budget: nothing was simulated",
         )
 
