@@ -56,7 +56,7 @@ def test_typical_jobs_are_of_their_class() -> None:
 def test_measured_pairs_come_first(csv: Path) -> None:
     table = open_speeds(str(csv))
     a, b, c = (Profile(model, gpu_util=10, gmem_util=1) for model in "abc")
-    assert (len(table.pairs), table.models) == (3, {"a", "b", "c"})
+    assert (len(table.pairs), table.configs) == (3, {("a", False), ("b", False), ("c", False)})
     assert table.speeds_ppm(a, b) == (900_000, 700_000)
     assert table.speeds_ppm(b, a) == (700_000, 900_000)
     assert table.speeds_ppm(c, b) == (1_000_000, 600_000)  # 1.1 is noise: sharing speeds nobody up
@@ -144,7 +144,7 @@ def test_gpu_types_are_of_throughputs_only(csv: Path) -> None:
     with pytest.raises(InputError, match="only JSON of throughputs has types of GPU"):
         open_speeds(f"{csv}@v100")
     moved = csv.rename(csv.with_name("at@home.csv"))
-    assert open_speeds(str(moved)).models == {"a", "b", "c"}
+    assert len(open_speeds(str(moved)).pairs) == 3
 
 
 def throughputs(folder: Path) -> Path:

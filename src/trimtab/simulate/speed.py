@@ -59,10 +59,10 @@ class SpeedTable:
     profiles: tuple[tuple[int, Profile], ...] = _CLASS_PROFILES
 
     @cached_property
-    def models(self) -> frozenset[str]:
-        """Every model that something was measured of."""
-        paired = {model for pair in (*self.pairs, *self.apart) for model, _ in pair}
-        return frozenset(paired | self.spread.keys())
+    def configs(self) -> frozenset[Config]:
+        """Every configuration that something was measured of."""
+        paired = {config for pair in (*self.pairs, *self.apart) for config in pair}
+        return frozenset(paired | {(model, amp) for model in self.spread for amp in (False, True)})
 
     def speeds_ppm(self, one: Profile, other: Profile) -> tuple[int, int]:
         """Return the speed of each job beside the other, in ppm of its speed alone, 1 .. 1,000,000.
@@ -73,7 +73,7 @@ class SpeedTable:
         measured = self._both_ways.get((_config(one), _config(other)))
         if measured is not None:
             return measured
-        scores = self._known_score(one, CUTS), self._known_score(other, CUTS)
+        scores = self.class_of(one), self.class_of(other)
         if scores[0] is None or scores[1] is None:
             return FULL_SPEED_PPM, FULL_SPEED_PPM
         means = self.class_means_ppm
@@ -85,8 +85,14 @@ class SpeedTable:
         Where pairs with its configuration were measured, their mean speed decides by the cuts, else
         thresholds on what it uses alone.
         """
-        known = self._known_score(profile, cuts)
+        known = self.class_of(profile, cuts)
         return JUMBO if known is None else known
+
+    def class_of(self, profile: Profile, cuts: Cuts = CUTS) -> int | None:
+        """Return the same as `score`, None where nothing is known."""
+        config = _config(profile)
+        mean_ppm = None if config is None else self._means_ppm.get(config)
+        return _class_by_use(profile) if mean_ppm is None else _class_of(mean_ppm, cuts)
 
     def fits(self, one: Profile, other: Profile) -> bool:
         """Return whether both can be on one GPU as far as is known: False where it was tried and failed."""
@@ -138,13 +144,14 @@ class SpeedTable:
                 found.setdefault(config, []).append(speed_ppm)
         return {config: _mean(speeds) for config, speeds in found.items()}
 
-    def _known_score(self, profile: Profile, cuts: Cuts) -> int | None:
-        config = _config(profile)
-        mean_ppm = None if config is None else self._means_ppm.get(config)
-        return _class_by_use(profile) if mean_ppm is None else _class_of(mean_ppm, cuts)
-
 
 BUILTIN = SpeedTable("builtin")
+
+
+def config_text(config: Config) -> str:
+    """Return a configuration as people read it."""
+    model, amp = config
+    return f"{model} (mixed precision)" if amp else model
 
 
 def _config(profile: Profile) -> Config | None:

@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +23,7 @@ import polars as pl
 from trimtab.errors import InputError, UnknownName
 from trimtab.job import FULL_SPEED_PPM
 from trimtab.profile import Profile
-from trimtab.simulate.speed import BUILTIN, Config, SpeedTable
+from trimtab.simulate.speed import BUILTIN, Config, SpeedTable, config_text
 from trimtab.traces.columns import Table, number, read_table
 from trimtab.traces.files import Stored, read
 
@@ -33,8 +34,11 @@ SPEED_MAX = 2.0
 _APART = "_unconsolidated"
 
 
+@lru_cache(maxsize=8)
 def open_speeds(name: str) -> SpeedTable:
     """Return the speeds of `builtin`, of a csv of pairs, or of Gavel's JSON as `FILE@GPU`.
+
+    A file is read once: what it says does not change in the course of a run.
 
     Raises:
         InputError: If the file cannot be read or a row is no measured pair; nothing of it is used then.
@@ -69,7 +73,7 @@ def _measured_pairs(stored: Stored, source: str) -> SpeedTable:
     for row, pair in enumerate(zip(one.configs, other.configs, strict=True)):
         twin = next((known for known in (pair, pair[::-1]) if known in rows), None)
         if twin is not None:
-            names = " beside ".join(_text(config) for config in pair)
+            names = " beside ".join(config_text(config) for config in pair)
             _refuse(table, row, f"{names} stands in line {rows[twin] + 2} already")
         rows[pair] = row
     pairs = {pair: (one.speeds_ppm[row], other.speeds_ppm[row]) for pair, row in rows.items()}
@@ -124,10 +128,6 @@ def _profile(config: Config, both_mib: float | None) -> Profile:
     """Return what pairs say of a configuration: two of a kind use twice the memory of one."""
     model, amp = config
     return Profile(model, gmem_mib=None if both_mib is None else round(both_mib / 2), amp=amp)
-
-
-def _text(config: Config) -> str:
-    return f"{config[0]}{' (amp)' if config[1] else ''}"
 
 
 # ---- Gavel's throughputs -------------------------------------------------------------------------
