@@ -1,7 +1,7 @@
 """Themis: finish-time fairness by auctions of leased GPUs [Mahajan et al., NSDI'20].
 
-A job gets its gang for a lease. When a lease ends, or GPUs are free while jobs wait, these GPUs are offered:
-first to those who are treated worst, among them to whose loss of waiting for one more lease is largest per GPU.
+A job gets its gang for a lease. When a lease ends, or GPUs are free while jobs wait, these GPUs are offered
+first to those who are treated worst, and among them to those who lose most, per GPU, by another lease of waiting.
 Fixed gangs, and everybody bids truly; see docs/decisions/0007-themis.md for what the paper leaves open.
 """
 
@@ -47,7 +47,7 @@ SPACE = Space(
             default=0.8,
             low=0,
             high=1,
-            trades="larger: only the worst-off bid (better maximum rho); smaller: shorter jobs first (better JCT)",
+            trades="larger: only the worst-off bid (better maximum rho); smaller: short jobs first (better JCT)",
             takes_effect="next auction",
             in_flight="leases are untouched",
         ),
@@ -56,7 +56,7 @@ SPACE = Space(
             kind="choice",
             default="share",
             choices=("share", "paper"),
-            trades="a definition, not for tuning: a job's private share is its gang at most, or whatever 1/N is",
+            trades="a definition, not for tuning: a job's private share is its gang at most, or the plain 1/N",
             takes_effect="next auction",
             in_flight="leases are untouched",
         ),
@@ -142,10 +142,7 @@ class Themis:
         leases = {lease.job_id: lease for job in view.running if (lease := _standing(job, view, rules))}
         if not len(view.pending) or (rules.delay_ms and view.review_ms != view.now_ms):
             return list(leases.values())
-        ends = {
-            job.id: leases[job.id].end_ms if job.id in leases else job.lease_end_ms for job in view.running
-        }
-        expired = [job for job in view.running if (end_ms := ends[job.id]) is None or end_ms <= view.now_ms]
+        expired = [job for job in view.running if _is_over(leases.get(job.id, job), view.now_ms)]
         if expired or any(view.free.free):
             changes, granted = _auction(view, expired, rules)
             lost = {change.job_id for change in changes if isinstance(change, Preempt)}
@@ -160,9 +157,14 @@ class Themis:
             return None
         if view.review_ms is not None:
             return view.review_ms
-        ended = any(job.lease_end_ms is None or job.lease_end_ms <= view.now_ms for job in view.running)
+        ended = any(_is_over(job, view.now_ms) for job in view.running)
         asked = len(view.pending) > 0 and (ended or any(view.free.free))
         return view.now_ms + rules.delay_ms if asked else None
+
+
+def _is_over(leased: JobView | Lease, now_ms: int) -> bool:
+    end_ms = leased.lease_end_ms if isinstance(leased, JobView) else leased.end_ms
+    return end_ms is None or end_ms <= now_ms
 
 
 def _standing(job: JobView, view: ClusterView, rules: Rules) -> Lease | None:
@@ -220,17 +222,16 @@ def _bids(view: ClusterView, expired: Sequence[JobView], rules: Rules) -> list[B
     with view.free.trial() as offered:
         for job in expired:
             offered.give(job.nodes)
-        consolidated = {
-            gpus: offered.place(gpus, True) is not None for gpus in {job.gpus for job in view.pending}
-        }
+        widths = {job.gpus for job in view.pending}
+        consolidated = {gpus: offered.place(gpus, True) is not None for gpus in widths}
     bids = []
     for job in [*view.pending, *expired]:
         assert job.estimate_ms is not None
         run_ms, age_ms = max(1, job.estimate_ms), view.now_ms - job.submit_ms
         speed_ppm = job.speed_ppm if job.nodes else _speed_ppm(job, view, consolidated[job.gpus], rules)
         time_ms = max(1, age_ms - (-job.remaining(view.now_ms) // speed_ppm))
-        lived = (age_ms, view.job_ms - job.submit_job_ms) if age_ms else (1, active)
-        crowding = Crowding.of(*lived, job.member_gpus, view.vc.gpus, paper=rules.paper)
+        lived_ms, job_ms = (age_ms, view.job_ms - job.submit_job_ms) if age_ms else (1, active)
+        crowding = Crowding.of(lived_ms, job_ms, job.member_gpus, view.vc.gpus, paper=rules.paper)
         bids.append(Bid(job, time_ms, crowding.rho_ppm(time_ms, run_ms)))
     return sorted(bids, key=lambda bid: (-bid.rho_ppm, bid.job.id))
 
@@ -245,8 +246,8 @@ def _speed_ppm(job: JobView, view: ClusterView, consolidated: bool, rules: Rules
 def _by_gain(bids: Sequence[Bid], lease_ms: int) -> Iterator[Bid]:
     """Yield bids by what one more lease of waiting would cost them per GPU, the most first.
 
-    The gain ln(1 + lease / time) falls with the time, so that jobs of one width are in order without it. It is
-    compared only between widths, by the first job of each; ties by falling rho, then id.
+    The gain ln(1 + lease / time) falls with the time, so that jobs of one width are in order without it. It
+    is compared only between widths, by the first job of each; ties by falling rho, then id.
     """
     by_width: dict[int, list[Bid]] = {}
     for bid in sorted(bids, key=lambda bid: (bid.time_ms, -bid.rho_ppm, bid.job.id), reverse=True):
@@ -286,8 +287,8 @@ _WHOLE = 1 << 40
 def _shares(bids: Sequence[Bid], free: FreeMap, rules: Rules) -> dict[int, int]:
     """Return what each winner keeps of its lease, in units of 2**-40: the product over those it displaces.
 
-    c_i = prod of V_j(waiting) / V_j(its gang) = time_j / (time_j + lease) over the visible bidders j who win in
-    its absence and not beside it, in the order they are served, each product rounded down.
+    c_i = prod of V_j(waiting) / V_j(its gang) = time_j / (time_j + lease) over the visible bidders j who win
+    in its absence and not beside it, in the order they are served, each product rounded down.
     """
     beside = _winners(bids, free, rules)
     shares = {}

@@ -281,7 +281,7 @@ class Engine:
         self._schedule(job)
 
     def _wake(self, kind: int, home: int) -> None:
-        """A review or the end of a lease makes a whole-pass policy's pass due; a tick only brings the instant."""
+        """A review, or the end of a lease, makes a pass due; a tick only brings the instant."""
         part = self._parts[home]
         due_ms = {_REVIEW: part.review_ms, _LEASE: part.lease_due_ms}.get(kind)
         part.dirty = part.dirty or due_ms == self.now_ms
