@@ -198,11 +198,20 @@ def is_spread(nodes: Nodes, gpus_per_node: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What a policy may know of one virtual cluster at one instant. Node ids start at 0 in each."""
+    """What a policy may know of one virtual cluster at one instant. Node ids start at 0 in each.
+
+    Attributes:
+        free: A copy: take, give and trial on it change nothing outside.
+        completed_gpu_ms: Services of completed jobs, where the policy asks for them.
+        job_ms: Integral of the number of active jobs over time, up to now, in job x ms.
+        review_ms: The review the policy asked for last, None if it asked for none; now if it is this one.
+    """
 
     now_ms: int
     vc: VirtualCluster
     pending: Jobs
     running: Jobs
-    free: FreeMap  # a copy: take, give and trial on it change nothing outside
-    completed_gpu_ms: tuple[int, ...] = ()  # services of completed jobs, where the policy asks for them
+    free: FreeMap
+    completed_gpu_ms: tuple[int, ...] = ()
+    job_ms: int = 0
+    review_ms: int | None = None

@@ -82,6 +82,9 @@ class JobView:
         started_ms, stopped_ms: Last start; last time it stopped running, or its submission.
         first_start_ms: First start of all. preemptions, promotions: How often.
         nodes: The GPUs it holds, empty while pending. shielded: may not be preempted yet.
+        lease_start_ms, lease_end_ms: Its lease, where its policy gives any, None while pending.
+        renewal_ms: For how long a lease is renewed when it ends while nobody waits.
+        submit_job_ms: `ClusterView.job_ms` when it was submitted.
         stamp: Counts its changes, so that entries made before one are known to be stale.
     """
 
@@ -97,6 +100,8 @@ class JobView:
         "held_ms",
         "home",
         "id",
+        "lease_end_ms",
+        "lease_start_ms",
         "level",
         "member_gpus",
         "nodes",
@@ -105,6 +110,7 @@ class JobView:
         "place",
         "preemptions",
         "promotions",
+        "renewal_ms",
         "shielded",
         "since_ms",
         "speed_ppm",
@@ -112,6 +118,7 @@ class JobView:
         "started_ms",
         "state",
         "stopped_ms",
+        "submit_job_ms",
         "submit_ms",
     )
 
@@ -143,6 +150,10 @@ class JobView:
         self.promotions = 0
         self.nodes: Nodes = ()
         self.shielded = False
+        self.lease_start_ms: int | None = None
+        self.lease_end_ms: int | None = None
+        self.renewal_ms: int | None = None
+        self.submit_job_ms = 0
         self.stamp = 0
 
     def copy(self) -> JobView:
@@ -171,6 +182,10 @@ class JobView:
             self.paid_ms += due_ms
             self.done += (elapsed_ms - due_ms) * self.speed_ppm
         self.since_ms = now_ms
+
+    def grant(self, start_ms: int | None, end_ms: int | None, renewal_ms: int | None) -> None:
+        """Give it a lease, or none."""
+        self.lease_start_ms, self.lease_end_ms, self.renewal_ms = start_ms, end_ms, renewal_ms
 
     def attained_gpu_ms(self) -> int:
         """Return the GPU-ms a member has held since arrival or promotion, as of `since_ms`."""

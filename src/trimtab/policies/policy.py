@@ -9,7 +9,7 @@ A policy object holds no state and no knobs.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -65,7 +65,21 @@ class Preempt:
     job_id: int
 
 
-Decision = Start | Preempt
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Promise a running job, or one that is started now, its GPUs for a while.
+
+    The engine keeps leases with the jobs, in snapshots as well, and asks the policy again when one ends while
+    a job waits; what follows is the policy's to decide. A job that is preempted loses its lease.
+    """
+
+    job_id: int
+    start_ms: int
+    end_ms: int
+    renewal_ms: int  # see JobView
+
+
+Decision = Start | Preempt | Lease
 
 
 @runtime_checkable
@@ -76,7 +90,7 @@ class Policy(Protocol):
     space: ClassVar[Space]
 
     def decide(self, view: ClusterView, knobs: Knobs) -> list[Decision]:
-        """Return the changes to make now, in order: preemptions first. An empty list changes nothing."""
+        """Return the changes to make now: preemptions, starts, leases. An empty list changes nothing."""
         ...
 
     def next_review_ms(self, view: ClusterView, knobs: Knobs) -> int | None:
@@ -242,14 +256,32 @@ def walk(view: ClusterView, plan: Plan) -> list[Decision]:
     is reached and cannot keep its GPUs counts from then on, what is placed no longer does.
     """
     liftable = [job for job in view.running if plan.preemptive and not job.shielded]
-    lifted = view.free
+    ordered = sorted([*view.pending, *liftable], key=lambda job: order_of(job, view.now_ms, plan))
+    return walk_through(ordered, view.free, plan.consolidate, strict=plan.strict)
+
+
+def walk_through(
+    ordered: Sequence[JobView],
+    lifted: FreeMap,
+    consolidate: Callable[[JobView], bool] | None,
+    *,
+    strict: bool = False,
+) -> list[Decision]:
+    """Decide by one walk over pending jobs, and running ones that may lose their GPUs, in the order given.
+
+    Args:
+        ordered: The jobs.
+        lifted: The GPUs that are really free; changed on the way.
+        consolidate: Which gangs may not be spread, None for any may be.
+        strict: Whether the first job that does not fit stops the walk.
+    """
     really_free = FreeMap(lifted.free, lifted.gpus_per_node, lifted.placement)
-    for job in liftable:
+    for job in ordered:
         lifted.give(job.nodes)
     places: dict[int, Nodes] = {}
     lost: list[int] = []
     stopped = False
-    for job in sorted([*view.pending, *liftable], key=lambda job: order_of(job, view.now_ms, plan)):
+    for job in ordered:
         if job.state is JobState.RUNNING:
             if lifted.holds(job.nodes):
                 lifted.take(job.nodes)
@@ -258,17 +290,22 @@ def walk(view: ClusterView, plan: Plan) -> list[Decision]:
             really_free.give(job.nodes)
         if stopped:
             continue
-        alone = plan.consolidate is not None and plan.consolidate(job)
+        alone = consolidate is not None and consolidate(job)
         nodes = really_free.place(job.gpus, alone) or lifted.place(job.gpus, alone)
         if nodes is not None:
             lifted.take(nodes)
             really_free.take(nodes)
             places[job.id] = nodes
-        stopped = nodes is None and plan.strict
+        stopped = nodes is None and strict
     return [
         *(Preempt(job_id) for job_id in lost),
         *(Start(job_id, nodes) for job_id, nodes in places.items()),
     ]
+
+
+def asks_estimates(policy: Policy) -> bool:
+    """Whether a whole-pass policy says, by `needs_estimates = True`, that it reads `estimate_ms`."""
+    return bool(getattr(policy, "needs_estimates", False))
 
 
 def ppm(fraction: float) -> int:

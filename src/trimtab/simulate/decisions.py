@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from operator import index
 
-from trimtab.cluster import FreeMap
+from trimtab.cluster import ClusterView, FreeMap
 from trimtab.errors import ConfigError, TrimtabError
 from trimtab.job import JobView, Nodes
-from trimtab.policies.policy import Decision, Policy, Preempt, Start
+from trimtab.policies.policy import Decision, Lease, Policy, Preempt, Start
 from trimtab.timeline import seconds
 
 Find = Callable[[int], JobView | None]
@@ -35,15 +35,15 @@ def answerable(policy: Policy, now_ms: Callable[[], int]) -> Iterator[None]:
 
 def check_decisions(
     decisions: Iterable[Decision], pending: Find, running: Find, free: FreeMap, policy: str
-) -> tuple[list[int], dict[int, Nodes]]:
-    """Check a policy's decisions, preemptions first.
+) -> tuple[list[int], dict[int, Nodes], list[Lease]]:
+    """Check a policy's decisions: preemptions first, leases last.
 
     Args:
         pending, running: Find a job of this virtual cluster by id, None if it is not there.
         free: The GPUs that are free; changed on the way.
 
     Returns:
-        The running jobs that lose their GPUs, and the places of those that get some, in order.
+        The running jobs that lose their GPUs, the places of those that get some, in order, and the leases.
 
     Raises:
         ConfigError: If a decision is not possible; it names the job and the rule.
@@ -59,9 +59,9 @@ def check_decisions(
                 raise _refusal(policy, decision, waiting, "it is not running, or may not be preempted now")
             lost.append(job.id)
             free.give(job.nodes)
-        elif not isinstance(decision, Start):
+        elif not isinstance(decision, Start | Lease):
             raise ConfigError(
-                f"policy {policy} decides {decision!r}, which is neither Start nor Preempt; "
+                f"policy {policy} decides {decision!r}, which is neither Start nor Preempt nor Lease; "
                 "the run ends here."
             )
     for decision in decisions:
@@ -75,7 +75,29 @@ def check_decisions(
                 raise _refusal(policy, decision, job, "its GPUs are not free")
             free.take(nodes)
             places[job.id] = nodes
-    return lost, places
+    leases = [decision for decision in decisions if isinstance(decision, Lease)]
+    for lease in leases:
+        job = running(lease.job_id) or pending(lease.job_id)
+        if job is None or not (job.id in places or (job.nodes and job.id not in lost)):
+            raise _refusal(policy, lease, job, "it does not run")
+        if not _is_span(lease):
+            raise _refusal(policy, lease, job, "from, until and renewal must be whole ms, in order, above 0")
+    return lost, places, leases
+
+
+def _is_span(lease: Lease) -> bool:
+    times = lease.start_ms, lease.end_ms, lease.renewal_ms
+    if any(type(time_ms) is not int or abs(time_ms) > _LATEST_MS for time_ms in times):
+        return False
+    return lease.start_ms <= lease.end_ms and lease.renewal_ms > 0
+
+
+def lease_due_ms(view: ClusterView, from_ms: int) -> int | None:
+    """Return when the first lease ends, not before an instant, if a job waits; else nobody need be asked."""
+    if not len(view.pending):
+        return None
+    ends = (job.lease_end_ms for job in view.running)
+    return min((end_ms for end_ms in ends if end_ms is not None and end_ms >= from_ms), default=None)
 
 
 def _plain(nodes: Nodes) -> Nodes:

@@ -13,11 +13,11 @@ from heapq import heappop, heappush
 
 from trimtab.cluster import Cluster, ClusterView, is_spread
 from trimtab.errors import ConfigError, InvariantError, Thrashing
-from trimtab.job import FULL_SPEED_PPM, JobList, JobState, JobView, Move, Nodes
+from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Move, Nodes
 from trimtab.knobs import Knobs
-from trimtab.policies.policy import Plan, Policy, QueuePolicy, is_key
-from trimtab.simulate.decisions import answerable, check_decisions, check_review
-from trimtab.simulate.partition import Partition
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, asks_estimates, is_key
+from trimtab.simulate.decisions import answerable, check_decisions, check_review, lease_due_ms
+from trimtab.simulate.partition import FIRST_RUNNING_PLACE, Partition, queue_order, runs_first
 from trimtab.simulate.queue import JobClass
 from trimtab.simulate.state import Environment, Outcomes, Record, Snapshot, Update
 from trimtab.simulate.walk import Walk
@@ -25,10 +25,7 @@ from trimtab.simulate.workload import Workload
 from trimtab.timeline import Timeline
 
 # Kinds of timed events, in the order they are handled at one instant.
-_FINISH, _CHANGE, _PROMOTE, _UNSHIELD, _REVIEW, _TICK = range(6)
-
-# Places of running jobs lie far below those of pending ones: they come first in their queue.
-_FIRST_RUNNING_PLACE = -(1 << 60)
+_FINISH, _CHANGE, _PROMOTE, _UNSHIELD, _REVIEW, _LEASE, _TICK = range(7)
 
 # A whole-pass policy may let jobs wait in an empty cluster through so many reviews, not for ever.
 _IDLE_PASSES_MAX = 10_000
@@ -77,12 +74,14 @@ class Engine:
         self._estimator = environment.estimator
         self._completed = list(environment.completed_gpu_ms)
         self._sampled = len(self._completed), self.now_ms
-        self._running_place = _FIRST_RUNNING_PLACE
+        self._running_place = FIRST_RUNNING_PLACE
         self._tail_place, self._front_place = 0, -1
         self._tick_anchor_ms = 0
         self._wasted_starts, self._progress = 0, (0, 0)
         self._idle_passes = 0
-        self._parts = [Partition(vc, environment.placement, self._jobs) for vc in cluster.vcs]
+        self._parts = [
+            Partition(home, vc, environment.placement, self._jobs) for home, vc in enumerate(cluster.vcs)
+        ]
         self._tick_ms: int | None = None
         self._adopt(knobs)
         self._rebuild()
@@ -138,6 +137,7 @@ class Engine:
             tick_anchor_ms=self._tick_anchor_ms,
             dirty=tuple(part.dirty for part in self._parts),
             reviews_ms=tuple(part.review_ms for part in self._parts),
+            job_ms=tuple(part.count(self.now_ms, 0) for part in self._parts),
             completed_gpu_ms=tuple(self._completed),
             sampled=self._sampled,
             estimator=self._estimator.fork() if self._estimator else None,
@@ -235,6 +235,7 @@ class Engine:
         job.grades = self.plan.grades
         job.level = self._level(job)
         job.place = self._next_tail()
+        job.submit_job_ms = self._parts[home].count(self.now_ms, facts.members)
         self._jobs[job_id] = job
         self._enqueue(job)
 
@@ -245,6 +246,7 @@ class Engine:
             raise InvariantError(f"job {job.id} ends with work {job.done} of {work} done")
         job.done = work
         self._release(job)
+        self._parts[job.home].count(self.now_ms, -job.facts.members)
         job.move(Move.FINISH)
         del self._jobs[job.id]
         record = self._record(job)
@@ -279,10 +281,10 @@ class Engine:
         self._schedule(job)
 
     def _wake(self, kind: int, home: int) -> None:
-        """A review asked for by a whole-pass policy makes its pass due; a tick only brings the instant."""
-        if kind == _REVIEW and self._parts[home].review_ms == self.now_ms:
-            self._parts[home].review_ms = None
-            self._parts[home].dirty = True
+        """A review, or the end of a lease, makes a pass due; a tick only brings the instant."""
+        part = self._parts[home]
+        due_ms = {_REVIEW: part.review_ms, _LEASE: part.lease_due_ms}.get(kind)
+        part.dirty = part.dirty or due_ms == self.now_ms
 
     # ---- knobs -----------------------------------------------------------------------------------
 
@@ -293,7 +295,7 @@ class Engine:
             with self._answerable():
                 self.plan = self.policy.plan(knobs, sample)
         else:
-            self.plan = _WHOLE_PASS
+            self.plan = Plan(needs_estimates=asks_estimates(self.policy))
         if self.plan.needs_estimates and self.environment.estimator is None:
             raise ConfigError(
                 f"policy {self.policy.name} orders by estimates, and there are none; nothing was run."
@@ -341,7 +343,7 @@ class Engine:
 
     def _rebuild(self) -> None:
         """Build every queue and index from the jobs' own state; nothing derived outlives a change."""
-        self._heap = [entry for entry in self._heap if entry[1] == _REVIEW]
+        self._heap = [entry for entry in self._heap if entry[1] in (_REVIEW, _LEASE)]
         self._tick_ms = None
         grades = max((len(job.grades) for job in self._jobs.values()), default=0)
         levels = max(self.plan.levels, grades + 1) if self.plan.preemptive else 1
@@ -496,17 +498,24 @@ class Engine:
         self._idle_passes = self._idle_passes + 1 if self._decide(part) and not part.running else 0
         if self._idle_passes > _IDLE_PASSES_MAX and not self._more_comes():
             self._check_end()
-        review_ms = self.policy.next_review_ms(self._view(part), self.knobs)
+        view = self._view(part)
+        review_ms = self.policy.next_review_ms(view, self.knobs)
         check_review(review_ms, self.now_ms, self.policy.name)
+        self._await(part, review_ms, lease_due_ms(view, self.now_ms + 1))
+
+    def _await(self, part: Partition, review_ms: int | None, lease_ms: int | None) -> None:
+        """Enter when a whole-pass policy is asked again: as it wishes, and when a lease ends."""
         if review_ms is not None and review_ms != part.review_ms:
-            heappush(self._heap, (review_ms, _REVIEW, self._parts.index(part), 0))
-        part.review_ms = review_ms
+            heappush(self._heap, (review_ms, _REVIEW, part.number, 0))
+        if lease_ms is not None and lease_ms != part.lease_due_ms:
+            heappush(self._heap, (lease_ms, _LEASE, part.number, 0))
+        part.review_ms, part.lease_due_ms = review_ms, lease_ms
 
     def _decide(self, part: Partition) -> bool:
         """Ask a whole-pass policy and do what it says; return whether that is nothing."""
         view = self._view(part)
         decisions = list(self.policy.decide(view, self.knobs))
-        lost, places = check_decisions(
+        lost, places, leases = check_decisions(
             decisions, view.pending.find, view.running.find, part.free_map(), self.policy.name
         )
         for job_id in lost:
@@ -515,18 +524,12 @@ class Engine:
         for job_id, nodes in places.items():
             part.index.add(self._jobs[job_id].level if part.preemptive else 0, part.levels, nodes, -1)
         self._commit(part, [self._jobs[job_id] for job_id in lost], places)
+        for lease in leases:
+            self._jobs[lease.job_id].grant(lease.start_ms, lease.end_ms, lease.renewal_ms)
         return not decisions
 
     def _view(self, part: Partition) -> ClusterView:
-        pending: list[JobView] = []
-        running: list[JobView] = []
-        for job_id in sorted(self._jobs):
-            job = self._jobs[job_id]
-            if self._parts[job.home] is part:
-                job.settle(self.now_ms)
-                (pending if job.state is JobState.PENDING else running).append(job)
-        sample = tuple(self._completed[: self._sampled[0]])
-        return ClusterView(self.now_ms, part.vc, JobList(pending), JobList(running), part.free_map(), sample)
+        return part.view(self.now_ms, tuple(self._completed[: self._sampled[0]]))
 
     def _commit(self, part: Partition, lost: list[JobView], places: dict[int, Nodes]) -> None:
         """Preempt, then start, in walk order; then each queue stands as running jobs first, pending after."""
@@ -540,11 +543,11 @@ class Engine:
             self._stop(part, job)
         for job_id, nodes in places.items():
             self._start(part, self._jobs[job_id], nodes)
-        for job in sorted(settlers, key=_queue_order):
+        for job in sorted(settlers, key=queue_order):
             self._running_place += 1
             job.place = self._running_place
-        for job in sorted(dropped, key=_queue_order, reverse=True):
-            if _runs_first(job):
+        for job in sorted(dropped, key=queue_order, reverse=True):
+            if runs_first(job):
                 job.place = self._front_place
                 self._front_place -= 1
         for job in dropped:
@@ -580,6 +583,7 @@ class Engine:
         part.drop(job)
         self._used_gpus -= job.gpus
         job.nodes = ()
+        job.grant(None, None, None)
         job.shielded = False
         job.preemptions += 1
         self.preemptions += 1
@@ -648,7 +652,7 @@ class Engine:
             if twin.state is JobState.RUNNING:
                 part = self._parts[twin.home]
                 part.running[twin.id] = twin
-                if not _runs_first(twin):
+                if not runs_first(twin):
                     part.behind[twin.id] = twin
                 self._used_gpus += twin.gpus
         self.held_before_gpu_ms = sum(job.gpus * job.held_ms for job in snapshot.jobs)
@@ -658,9 +662,10 @@ class Engine:
             heappush(self._heap, (self.now_ms, _CHANGE, job_id, self._jobs[job_id].stamp))
         for home, part in enumerate(self._parts):
             part.dirty = snapshot.dirty[home]
-            part.review_ms = snapshot.reviews_ms[home]
-            if part.review_ms is not None:
-                heappush(self._heap, (part.review_ms, _REVIEW, home, 0))
+            part.job_ms, part.counted_ms = snapshot.job_ms[home], self.now_ms
+            part.active = sum(job.facts.members for job in snapshot.jobs if job.home == home)
+            due_ms = None if self._indexed else lease_due_ms(self._view(part), self.now_ms)
+            self._await(part, snapshot.reviews_ms[home], due_ms)
         if any(snapshot.dirty) and self._on_tick():
             heappush(self._heap, (self.now_ms, _TICK, 0, 0))
 
@@ -680,20 +685,9 @@ class Engine:
             raise InvariantError(f"GPU time held {self.held_gpu_ms} ms, by the jobs' own count {held} ms")
 
 
-def _runs_first(job: JobView) -> bool:
-    """Whether a job has the place of a running one, not yet one at the end of a queue."""
-    return job.place < _FIRST_RUNNING_PLACE // 2
-
-
-def _queue_order(job: JobView) -> tuple[int, int, int]:
-    return job.level, job.place, job.id
-
-
 _HANDLERS: dict[int, Callable[[Engine, JobView], None]] = {
     _FINISH: Engine._finish,
     _CHANGE: Engine._change_level,
     _PROMOTE: Engine._promote,
     _UNSHIELD: Engine._unshield,
 }
-
-_WHOLE_PASS = Plan()

@@ -29,7 +29,7 @@ _OF_FINISHED = (
     "slowdown_mean",
     "gpu_utilisation",
     "makespan_s",
-    "rho_le_1_share",
+    *(_RHO := ("rho_le_1_share", "rho_le_1_1_share", "rho_p95", "rho_max")),
     "slo_violation_rate",
 )
 
@@ -105,7 +105,7 @@ def metrics_of(table: pl.DataFrame, cluster: Cluster) -> Metrics:
         "slowdown_mean": float((ran["held_s"] / ran["duration_s"]).mean()) if ran.height else None,  # type: ignore[arg-type]
         "gpu_utilisation": held / (cluster.gpus * makespan_s) if makespan_s > 0 else None,
         "makespan_s": makespan_s,
-        "rho_le_1_share": _rho_share(ran, cluster),
+        **_fairness(rhos(ran, cluster)),
         "slo_violation_rate": _violations(table),
     }
 
@@ -126,24 +126,33 @@ def _violations(table: pl.DataFrame) -> float | None:
     return 1 - float(bound["deadline_met"].fill_null(False).mean()) if bound.height else None  # type: ignore[arg-type]
 
 
-def _rho_share(done: pl.DataFrame, cluster: Cluster) -> float | None:
-    """Return the share of jobs with finish-time fairness rho <= 1.
+def _fairness(rho: pl.Series) -> Metrics:
+    """Return the shares of jobs with rho <= 1 and <= 1.1, its 95th percentile and its maximum."""
+    known = rho.drop_nulls().to_numpy()
+    if not known.size:
+        return dict.fromkeys(_RHO)
+    found = (known <= 1).mean(), (known <= 1.1).mean(), np.percentile(known, 95), known.max()
+    return dict(zip(_RHO, map(float, found), strict=True))
 
-    rho = JCT / (run time x max(1, GPUs x mean number of active jobs in its life / GPUs of its VC)).
+
+def rhos(table: pl.DataFrame, cluster: Cluster) -> pl.Series:
+    """Return each job's finish-time fairness, null where it has none; 1 or less is fair.
+
+    rho = JCT / (run time x max(1, GPUs x mean number of active jobs in its life / GPUs of its VC)), with the
+    jobs of the table that finished as the active ones. A job of no duration has none.
     """
-    if done.is_empty():
-        return None
-    fair = 0
-    homes = [cluster.home(vc) for vc in done["vc"].to_list()]
-    for home in set(homes) - {None}:
-        members = done.filter(pl.Series([at == home for at in homes]))
-        submit, finish = members["submit_s"].to_numpy(), members["finish_s"].to_numpy()
-        active = (_job_seconds(submit, finish, finish) - _job_seconds(submit, finish, submit)) / (
-            finish - submit
-        )
-        crowding = np.maximum(1.0, members["gpus"].to_numpy() * active / cluster.vcs[home or 0].gpus)
-        fair += int(np.sum(members["jct_s"].to_numpy() <= members["duration_s"].to_numpy() * crowding))
-    return fair / done.height
+    found = np.full(table.height, np.nan)
+    homes = np.array([-1 if (home := cluster.home(vc)) is None else home for vc in table["vc"].to_list()])
+    columns = ("submit_s", "finish_s", "jct_s", "duration_s", "gpus")
+    submit, finish, jct, run, gpus = (table[name].cast(pl.Float64).to_numpy() for name in columns)
+    for home, vc in enumerate(cluster.vcs):
+        here = (homes == home) & ~np.isnan(finish)
+        begin, end = submit[here], finish[here]
+        job_s = _job_seconds(begin, end, end) - _job_seconds(begin, end, begin)
+        some = run[here] > 0
+        crowding = np.maximum(1.0, gpus[here][some] * job_s[some] / (end - begin)[some] / vc.gpus)
+        found[np.flatnonzero(here)[some]] = jct[here][some] / (run[here][some] * crowding)
+    return pl.Series("rho", found, nan_to_null=True)
 
 
 def _job_seconds(submit: Array, finish: Array, at: Array) -> Array:

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from trimtab.cluster import FreeMap, Placement, VirtualCluster
-from trimtab.job import JobView
+from trimtab.cluster import ClusterView, FreeMap, Placement, VirtualCluster
+from trimtab.job import JobList, JobState, JobView
 from trimtab.simulate.index import CountIndex, GpuIndex, NodeIndex
 from trimtab.simulate.queue import PendingQueue
+
+# Places of running jobs lie far below those of pending ones: they come first in their queue.
+FIRST_RUNNING_PLACE = -(1 << 60)
+
+
+def runs_first(job: JobView) -> bool:
+    """Whether a job has the place of a running one, not yet one at the end of a queue."""
+    return job.place < FIRST_RUNNING_PLACE // 2
+
+
+def queue_order(job: JobView) -> tuple[int, int, int]:
+    """Return a job's place among all queues."""
+    return job.level, job.place, job.id
 
 
 class Partition:
     """Everything here but `running` and the jobs' own state is derived, and can be rebuilt from them.
 
     Attributes:
+        number: `JobView.home` of its jobs.
         index: Free GPUs by level. levels: how many the index has.
         on_node: node -> running jobs on it, by id.
         behind: Running jobs that were put at the end of their queue at this instant.
         dirty: Whether something happened since the last pass.
         review_ms: When a whole-pass policy wants to be asked again.
+        lease_due_ms: When it is asked because a lease ends.
+        job_ms: Integral of the number of active jobs over time, in job x ms, up to `counted_ms`.
     """
 
-    def __init__(self, vc: VirtualCluster, placement: Placement, jobs: dict[int, JobView]) -> None:
+    def __init__(
+        self, number: int, vc: VirtualCluster, placement: Placement, jobs: dict[int, JobView]
+    ) -> None:
+        self.number = number
         self.vc = vc
         self.placement = placement
         self.queue = PendingQueue(jobs)
@@ -27,6 +46,8 @@ class Partition:
         self.behind: dict[int, JobView] = {}
         self.dirty = False
         self.review_ms: int | None = None
+        self.lease_due_ms: int | None = None
+        self.job_ms = self.counted_ms = self.active = 0
         self._jobs = jobs
         self.rebuild(1, preemptive=False)
 
@@ -62,6 +83,33 @@ class Partition:
         self.behind.pop(job.id, None)
         for node, _ in job.nodes:
             del self.on_node[node][job.id]
+
+    def count(self, now_ms: int, change: int) -> int:
+        """Count active jobs, aggregated members each, that come or go now; return `job_ms`."""
+        self.job_ms += self.active * (now_ms - self.counted_ms)
+        self.counted_ms = now_ms
+        self.active += change
+        return self.job_ms
+
+    def view(self, now_ms: int, completed_gpu_ms: tuple[int, ...]) -> ClusterView:
+        """Return what a policy may know, with all jobs settled to now."""
+        pending: list[JobView] = []
+        running: list[JobView] = []
+        for job_id in sorted(self._jobs):
+            job = self._jobs[job_id]
+            if job.home == self.number:
+                job.settle(now_ms)
+                (pending if job.state is JobState.PENDING else running).append(job)
+        return ClusterView(
+            now_ms,
+            self.vc,
+            JobList(pending),
+            JobList(running),
+            self.free_map(),
+            completed_gpu_ms,
+            self.count(now_ms, 0),
+            self.review_ms,
+        )
 
     def free_map(self) -> FreeMap:
         """Return what is really free, as a map to try things on."""

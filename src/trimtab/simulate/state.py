@@ -145,4 +145,5 @@ class Snapshot:
     completed_gpu_ms: tuple[int, ...]
     sampled: tuple[int, int]  # completed services in the plan's sample, and when it was taken (ms)
     estimator: Estimator | None
+    job_ms: tuple[int, ...]  # per virtual cluster, see `ClusterView`
     crossing: tuple[int, ...] = ()  # running jobs whose level is to be looked at this very instant
