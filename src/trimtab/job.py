@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.errors import InvariantError, UnknownName
+from trimtab.profile import Profile
 
 # Work is counted in milliseconds x parts per million of full speed, so decimal speeds are exact.
 FULL_SPEED_PPM = 1_000_000
@@ -59,6 +60,7 @@ class JobFacts(NamedTuple):
     skew_ppm: int = FULL_SPEED_PPM  # largest tensor / all tensors (Tiresias); unknown counts as 1
     spread_ppm: int = FULL_SPEED_PPM // 2  # speed when the gang is not consolidated
     members: int = 1  # jobs of one width that are simulated side by side as this one (aggregation)
+    profile: Profile | None = None  # what it is measured to use; a policy that profiles looks only afterwards
 
 
 class JobView:
@@ -80,6 +82,8 @@ class JobView:
         started_ms, stopped_ms: Last start; last time it stopped running, or its submission.
         first_start_ms: First start of all. preemptions, promotions: How often.
         nodes: The GPUs it holds, empty while pending. shielded: may not be preempted yet.
+        partner: The job it shares them with, None if nobody.
+        until_ms: When it loses its GPUs and its work if it has not finished, None for never.
         stamp: Counts its changes, so that entries made before one are known to be stale.
     """
 
@@ -100,6 +104,7 @@ class JobView:
         "nodes",
         "overhead_ms",
         "paid_ms",
+        "partner",
         "place",
         "preemptions",
         "promotions",
@@ -111,6 +116,7 @@ class JobView:
         "state",
         "stopped_ms",
         "submit_ms",
+        "until_ms",
     )
 
     def __init__(self, job_id: int, facts: JobFacts, home: int, estimate_ms: int | None) -> None:
@@ -141,6 +147,8 @@ class JobView:
         self.promotions = 0
         self.nodes: Nodes = ()
         self.shielded = False
+        self.partner: int | None = None
+        self.until_ms: int | None = None
         self.stamp = 0
 
     def copy(self) -> JobView:

@@ -1,8 +1,8 @@
 """The reference engine: the specification of every schedule, event by event, in whole milliseconds.
 
-At one instant, in this order: completions by id; policy timers (level changes, promotions, ends of a
-job's safe time, quantum ticks) by kind, then id; knob updates; arrivals by id; then one scheduling
-pass in each virtual cluster where something happened.
+At one instant, in this order: completions by id; policy timers (ends of a limited time, level changes,
+promotions, ends of a job's safe time, quantum ticks) by kind, then id; knob updates; arrivals by id; then
+one scheduling pass in each virtual cluster where something happened.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from trimtab.cluster import Cluster, ClusterView, is_spread
 from trimtab.errors import ConfigError, InvariantError, Thrashing
 from trimtab.job import FULL_SPEED_PPM, JobList, JobState, JobView, Move, Nodes
 from trimtab.knobs import Knobs
-from trimtab.policies.policy import Plan, Policy, QueuePolicy, is_key
-from trimtab.simulate.decisions import answerable, check_decisions, check_review
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, WholePass, is_key
+from trimtab.simulate.decisions import answerable, check_review
 from trimtab.simulate.partition import Partition
 from trimtab.simulate.queue import JobClass
+from trimtab.simulate.sharing import beside, carry_out, expire, give_back
 from trimtab.simulate.state import Environment, Outcomes, Record, Snapshot, Update
 from trimtab.simulate.walk import Walk
 from trimtab.simulate.workload import Workload
 from trimtab.timeline import Timeline
 
 # Kinds of timed events, in the order they are handled at one instant.
-_FINISH, _CHANGE, _PROMOTE, _UNSHIELD, _REVIEW, _TICK = range(6)
+_FINISH, _EXPIRE, _CHANGE, _PROMOTE, _UNSHIELD, _REVIEW, _TICK = range(7)
 
 # Places of running jobs lie far below those of pending ones: they come first in their queue.
 _FIRST_RUNNING_PLACE = -(1 << 60)
@@ -293,7 +294,9 @@ class Engine:
             with self._answerable():
                 self.plan = self.policy.plan(knobs, sample)
         else:
-            self.plan = _WHOLE_PASS
+            self.plan = self.policy.settings(knobs) if isinstance(self.policy, WholePass) else _WHOLE_PASS
+        if self.plan.needs_nodes and self.environment.placement == "count":
+            raise ConfigError(f"policy {self.policy.name} needs nodes, not placement count; nothing was run.")
         if self.plan.needs_estimates and self.environment.estimator is None:
             raise ConfigError(
                 f"policy {self.policy.name} orders by estimates, and there are none; nothing was run."
@@ -418,6 +421,8 @@ class Engine:
                 )
             if self.now_ms + change_ms < due_ms:
                 due_ms, kind = self.now_ms + change_ms, _CHANGE
+        if job.until_ms is not None and job.until_ms < due_ms:
+            due_ms, kind = job.until_ms, _EXPIRE
         heappush(self._heap, (due_ms, kind, job.id, job.stamp))
         if job.shielded and job.started_ms is not None:
             heappush(self._heap, (job.started_ms + self.plan.min_run_ms, _UNSHIELD, job.id, job.stamp))
@@ -461,7 +466,7 @@ class Engine:
         plan = self.plan
         if self._estimator.retrain(self.now_ms, plan.retrain_ms) and plan.rescore:
             for job in self._jobs.values():
-                if job.state is JobState.PENDING and job.first_start_ms is None:
+                if job.state is JobState.PENDING and job.done == 0:
                     job.estimate_ms = self._ask(job.id)
             self._rebuild()
         return self._ask(job_id)
@@ -506,15 +511,7 @@ class Engine:
         """Ask a whole-pass policy and do what it says; return whether that is nothing."""
         view = self._view(part)
         decisions = list(self.policy.decide(view, self.knobs))
-        lost, places = check_decisions(
-            decisions, view.pending.find, view.running.find, part.free_map(), self.policy.name
-        )
-        for job_id in lost:
-            job = self._jobs[job_id]
-            part.index.add(part.top(job), part.levels, job.nodes, 1)
-        for job_id, nodes in places.items():
-            part.index.add(self._jobs[job_id].level if part.preemptive else 0, part.levels, nodes, -1)
-        self._commit(part, [self._jobs[job_id] for job_id in lost], places)
+        carry_out(self, part, view, decisions)
         return not decisions
 
     def _view(self, part: Partition) -> ClusterView:
@@ -525,8 +522,9 @@ class Engine:
             if self._parts[job.home] is part:
                 job.settle(self.now_ms)
                 (pending if job.state is JobState.PENDING else running).append(job)
-        sample = tuple(self._completed[: self._sampled[0]])
-        return ClusterView(self.now_ms, part.vc, JobList(pending), JobList(running), part.free_map(), sample)
+        sample, world = tuple(self._completed[: self._sampled[0]]), self.environment
+        jobs = JobList(pending), JobList(running)
+        return ClusterView(self.now_ms, part.vc, *jobs, part.free_map(), sample, world.speeds, world.pace)
 
     def _commit(self, part: Partition, lost: list[JobView], places: dict[int, Nodes]) -> None:
         """Preempt, then start, in walk order; then each queue stands as running jobs first, pending after."""
@@ -571,7 +569,7 @@ class Engine:
         for node, _ in nodes:
             if part.index.spare(part.levels - 1, node) < 0:
                 raise InvariantError(f"node {node} holds more GPUs than it has after job {job.id} started")
-        self._note("start", job.id, self._global(part, nodes))
+        self._note("start", job.id, self._global(part, nodes), beside(self, job))
         self._schedule(job)
 
     def _stop(self, part: Partition, job: JobView) -> None:
@@ -579,8 +577,7 @@ class Engine:
         self._note("preempt", job.id, self._global(part, job.nodes))
         part.drop(job)
         self._used_gpus -= job.gpus
-        job.nodes = ()
-        job.shielded = False
+        job.nodes, job.shielded, job.until_ms = (), False, None
         job.preemptions += 1
         self.preemptions += 1
         if self.preemptions_max is not None and self.preemptions > self.preemptions_max:
@@ -612,7 +609,7 @@ class Engine:
 
     def _release(self, job: JobView) -> None:
         part = self._parts[job.home]
-        part.index.add(part.top(job), part.levels, job.nodes, 1)
+        give_back(self, part, job)
         part.drop(job)
         part.dirty = True
         self._used_gpus -= job.gpus
@@ -691,6 +688,7 @@ def _queue_order(job: JobView) -> tuple[int, int, int]:
 
 _HANDLERS: dict[int, Callable[[Engine, JobView], None]] = {
     _FINISH: Engine._finish,
+    _EXPIRE: expire,
     _CHANGE: Engine._change_level,
     _PROMOTE: Engine._promote,
     _UNSHIELD: Engine._unshield,

@@ -8,6 +8,11 @@ from trimtab.simulate.index import CountIndex, GpuIndex, NodeIndex
 from trimtab.simulate.queue import PendingQueue
 
 
+def is_guest(job: JobView) -> bool:
+    """Whether a running job's GPUs are counted as its partner's."""
+    return job.partner is not None and job.partner < job.id
+
+
 class Partition:
     """Everything here but `running` and the jobs' own state is derived, and can be rebuilt from them.
 
@@ -42,7 +47,8 @@ class Partition:
         self.on_node: list[dict[int, JobView]] = [{} for _ in range(1 if counted else vc.nodes)]
         self.queue = PendingQueue(self._jobs)
         for job in self.running.values():
-            self.index.add(self.top(job), levels, job.nodes, -1)
+            if not is_guest(job):
+                self.index.add(self.top(job), levels, job.nodes, -1)
             for node, _ in job.nodes:
                 self.on_node[node][job.id] = job
 
@@ -68,10 +74,12 @@ class Partition:
         vc = self.vc
         if self.placement == "count":
             return FreeMap(
-                [vc.gpus - sum(job.gpus for job in self.running.values())], vc.gpus, self.placement
+                [vc.gpus - sum(job.gpus for job in self.running.values() if not is_guest(job))],
+                vc.gpus,
+                self.placement,
             )
         free = [vc.gpus_per_node] * vc.nodes
         for job in self.running.values():
             for node, gpus in job.nodes:
-                free[node] -= gpus
+                free[node] -= 0 if is_guest(job) else gpus
         return FreeMap(free, vc.gpus_per_node, self.placement)
