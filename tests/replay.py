@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from strategies import Case
 from trimtab.cluster import VirtualCluster
+from trimtab.profile import Profile
 from trimtab.simulate.engine import Engine
 from trimtab.timeline import Event
 
@@ -19,13 +20,16 @@ class Account:
     """One job as its events tell it."""
 
     width: int
+    member_width: int  # of one of the jobs that are simulated as this one
     submit_ms: int
     state: str = "unborn"
     nodes: tuple[tuple[int, int], ...] = ()
     since_ms: int = 0  # when it came into this state
     speed_ppm: int = FULL
-    overhead_ms: int = 0  # restart cost of this stretch
-    done: int = 0  # ms x ppm, by earlier stretches
+    speed_since_ms: int = 0  # when it got this speed
+    overhead_ms: int = 0  # restart cost of this stretch that was unpaid then
+    done: int = 0  # ms x ppm, until then
+    partner: int | None = None  # with whom it shares its GPUs
     waited_ms: int = 0
     held_ms: int = 0
     graded_ms: int = 0
@@ -37,7 +41,7 @@ class Account:
 def check(case: Case, engine: Engine) -> None:
     """Assert that the timeline of a finished run keeps every promise that does not depend on the policy."""
     assert engine.timeline is not None
-    ledger = Ledger(case)
+    ledger = ledger_of(case)
     for event in engine.timeline.events:
         ledger.enter(event)
     for job_id, (account, record) in enumerate(zip(ledger.accounts, engine.records, strict=True)):
@@ -59,7 +63,8 @@ class Ledger:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.accounts = [Account(facts.gpus, facts.submit_ms) for facts in case.workload.facts]
+        facts = case.workload.facts
+        self.accounts = [Account(one.gpus, one.gpus // one.members, one.submit_ms) for one in facts]
         self.used: dict[int, int] = defaultdict(int)
         self.now_ms: int | None = None
 
@@ -98,7 +103,7 @@ class Ledger:
         counted = self.case.placement == "count"
         for node, gpus in event.nodes:
             assert home.first_node <= node < home.first_node + home.nodes
-            self.used[node] += gpus
+            self.used[node] += 0 if event.detail else gpus
             assert gpus > 0
             assert self.used[node] <= (home.gpus if counted else home.gpus_per_node), "node over capacity"
         assert len({node for node, _ in event.nodes}) == len(event.nodes)
@@ -106,22 +111,56 @@ class Ledger:
         spread = not counted and taken_in_part > 1
         assert self.case.placement == "relaxed" or not spread
         account.speed_ppm = self.case.workload.facts[job_id].spread_ppm if spread else FULL
-        resumes = bool(account.starts_ms)
-        account.overhead_ms = self.case.restart(account.width) if resumes else self.case.cold_start_ms
+        account.speed_since_ms = event.time_ms
+        account.overhead_ms = self._start_cost_ms(account)
         account.waited_ms += event.time_ms - account.since_ms
         account.starts_ms.append(event.time_ms)
         account.state, account.since_ms, account.nodes = "running", event.time_ms, event.nodes
+        if event.detail:
+            self._pair(job_id, account, event)
+
+    def _start_cost_ms(self, account: Account) -> int:
+        return self.case.restart(account.member_width) if account.starts_ms else self.case.cold_start_ms
+
+    def _pair(self, job_id: int, account: Account, event: Event) -> None:
+        """Book that a job starts on the GPUs of another."""
+        labels = [facts.label for facts in self.case.workload.facts]
+        other_id = labels.index(event.detail.removeprefix("beside "))
+        other = self.accounts[other_id]
+        assert other.state == "running"
+        assert other.partner is None, "three jobs on one GPU"
+        assert other.nodes == event.nodes
+        assert len(event.nodes) == 1
+        account.partner, other.partner = other_id, job_id
+        if self.case.speeds is not None:
+            profiles = [self.case.workload.facts[one].profile or Profile() for one in (job_id, other_id)]
+            mine, its = self.case.speeds.speeds_ppm(*profiles)
+            self._change_speed(account, mine, event)
+            self._change_speed(other, its, event)
+
+    def _change_speed(self, account: Account, speed_ppm: int, event: Event) -> int:
+        """Book the work done so far at the speed so far; return the time it took, below 0 if unpaid."""
+        worked_ms = event.time_ms - account.speed_since_ms - account.overhead_ms
+        account.done += max(0, worked_ms) * account.speed_ppm
+        account.overhead_ms = max(0, -worked_ms)
+        account.speed_ppm, account.speed_since_ms = speed_ppm, event.time_ms
+        return worked_ms
 
     def _leave(self, account: Account, event: Event) -> int:
         """Give a stretch's GPUs back; return its length without the restart cost, below 0 if unpaid."""
         assert account.state == "running"
-        for node, gpus in account.nodes:
-            self.used[node] -= gpus
+        if account.partner is None:
+            for node, gpus in account.nodes:
+                self.used[node] -= gpus
+        else:
+            other = self.accounts[account.partner]
+            account.partner = other.partner = None
+            self._change_speed(other, FULL, event)
         length_ms = event.time_ms - account.since_ms
         account.held_ms += length_ms
         account.graded_ms += length_ms
         account.since_ms = event.time_ms
-        return length_ms - account.overhead_ms
+        return event.time_ms - account.speed_since_ms - account.overhead_ms
 
     def _preempt(self, job_id: int, account: Account, event: Event) -> None:
         assert event.nodes == account.nodes
@@ -151,6 +190,26 @@ class Ledger:
         account.since_ms = event.time_ms
 
 
+class LucidLedger(Ledger):
+    """Knows, besides, that a profile lasts as long as it was said when it began, and that its work is
+    lost."""
+
+    def _start_cost_ms(self, account: Account) -> int:
+        return self.case.cold_start_ms
+
+    def _preempt(self, job_id: int, account: Account, event: Event) -> None:
+        knobs = [self.case.knobs, *(one for at, one in self.case.updates if at <= account.starts_ms[-1])]
+        assert event.time_ms - account.starts_ms[-1] == 1000 * knobs[-1].integer("t_prof")
+        assert account.preemptions == 0, "it is profiled twice"
+        super()._preempt(job_id, account, event)
+        account.done = 0
+
+
+def ledger_of(case: Case) -> Ledger:
+    """Return the ledger for a case's policy."""
+    return LucidLedger(case) if case.policy_name == "lucid" else Ledger(case)
+
+
 class TiresiasLedger(Ledger):
     """Knows, besides, when jobs sink and starve; for runs whose knobs do not change."""
 
@@ -164,7 +223,7 @@ class TiresiasLedger(Ledger):
         return account.graded_ms + (now_ms - account.since_ms if account.state == "running" else 0)
 
     def _right_level(self, account: Account, now_ms: int) -> int:
-        return bisect_right(self.grades, account.width * self.graded_ms(account, now_ms))
+        return bisect_right(self.grades, account.member_width * self.graded_ms(account, now_ms))
 
     def _demote(self, job_id: int, account: Account, event: Event) -> None:
         super()._demote(job_id, account, event)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from trimtab.cluster import Cluster, Placement
+from trimtab.cluster import Cluster, Pace, Placement
 from trimtab.job import FULL_SPEED_PPM, JobFacts
 from trimtab.knobs import Knobs, Value
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.policy import Policy
+from trimtab.profile import PairSpeeds, Profile
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
 
-COLUMNS = ("job", "submit_s", "duration_s", "gpus", "vc", "skew", "spread_speed")
+COLUMNS = ("job", "submit_s", "duration_s", "gpus", "vc", "skew", "spread_speed", "model")
 
 
 def jobs(table: str) -> Workload:
@@ -30,6 +31,7 @@ def jobs(table: str) -> Workload:
             vc=cell.get("vc"),
             skew_ppm=_ppm(cell.get("skew", "1")),
             spread_ppm=_ppm(cell.get("spread_speed", ".5")),
+            profile=Profile(model=cell["model"]) if "model" in cell else None,
         )
         for cell in cells
     ]
@@ -50,6 +52,8 @@ def run(
     updates: Sequence[tuple[int, Mapping[str, Value]]] = (),
     estimates_s: Sequence[int] | None = None,
     completed_gpu_s: Sequence[int] = (),
+    speeds: PairSpeeds | None = None,
+    pace: Pace | None = None,
 ) -> Engine:
     """Run to the end, by the index and by the policy's own `decide`; both must give the same events.
 
@@ -60,6 +64,7 @@ def run(
         updates: (second, knobs that change) pairs; what is not named stays as it was at the start.
         estimates_s: What the policy is told about run times, the truth if None.
         completed_gpu_s: GPU-seconds of jobs that completed before the first one arrives.
+        speeds: What sharing GPUs costs. pace: The forecast of submissions.
     """
     found = find_policy(policy) if isinstance(policy, str) else policy
     start = Knobs({**found.space.defaults, **(knobs or {})})
@@ -70,6 +75,8 @@ def run(
         restart_ms=flat_restart(1000 * restart_s),
         estimator=estimator,
         completed_gpu_ms=tuple(1000 * one for one in completed_gpu_s),
+        speeds=speeds,
+        pace=pace,
     )
     engines = []
     for by_the_book in (False, True):

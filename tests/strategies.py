@@ -10,18 +10,26 @@ from typing import Any
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from trimtab.cluster import PLACEMENTS, Cluster, Placement
+from trimtab.cluster import PLACEMENTS, Cluster, Pace, Placement
 from trimtab.errors import ConfigError
 from trimtab.job import JobFacts
 from trimtab.knobs import Knob, Knobs, Space
 from trimtab.policies.catalog import POLICIES, find_policy
 from trimtab.policies.policy import Policy
+from trimtab.profile import CUTS, Cuts, PairSpeeds, Profile
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.state import Environment
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
 
 # Run times and gaps that meet on instants, thresholds and ends of safe times, and some that do not.
 _SPANS_MS = (0, 1, 999, 7_000, 10_000, 15_000, 20_000, 30_000, 60_000, 61_003, 120_000, 250_001, 3_600_000)
+_PROFILES = st.one_of(
+    st.none(),
+    st.builds(
+        Profile, model=st.sampled_from("01123"), gmem_mib=st.sampled_from([None, 0, 9_000, 15_576, 15_577])
+    ),
+)
+_PACES = st.lists(st.sampled_from([0, 1_999_999, 2_000_000, 2_000_001, 40_000_000]), min_size=1, max_size=4)
 _GAPS_MS = (0, 0, 0, 0, 1, 5_000, 7_000, 10_000, 15_000, 30_000, 90_000, 600_000)
 
 
@@ -64,6 +72,48 @@ class LearningEstimator:
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """Speeds of pairs from a small table by model; the mean speed of a model is 1, .9 or .8."""
+
+    table_ppm: tuple[int, ...]
+
+    def speeds_ppm(self, one: Profile, other: Profile) -> tuple[int, int]:
+        at = 3 * _number(one) + _number(other)
+        return self.table_ppm[at % len(self.table_ppm)], self.table_ppm[(at + 1) % len(self.table_ppm)]
+
+    def score(self, profile: Profile, cuts: Cuts = CUTS) -> int:
+        mean = (1.0, 0.9, 0.8)[_number(profile) % 3]
+        return 2 if mean < cuts[0] else 1 if mean < cuts[1] else 0
+
+    def fits(self, one: Profile, other: Profile) -> bool:
+        return (_number(one), _number(other)) not in ((0, 3), (3, 0))
+
+
+def _number(profile: Profile) -> int:
+    return int(profile.model or "2")
+
+
+_PAIRS = st.lists(st.sampled_from([1_000_000, 900_000, 700_001, 333_333]), min_size=1, max_size=5).map(
+    lambda speeds: Pairs(tuple(speeds))
+)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A forecast of submissions by periods of ten minutes; the last holds for ever."""
+
+    first_ms: int
+    jobs_ppm: tuple[int, ...]
+
+    def at(self, now_ms: int) -> int:
+        return self.jobs_ppm[min(max((now_ms - self.first_ms) // 600_000, 0), len(self.jobs_ppm) - 1)]
+
+    def next_ms(self, now_ms: int) -> int | None:
+        step = max((now_ms - self.first_ms) // 600_000, 0) + 1
+        return self.first_ms + 600_000 * step if step < len(self.jobs_ppm) else None
+
+
+@dataclass(frozen=True)
 class Case:
     """One simulation, ready to be run in several ways."""
 
@@ -77,6 +127,8 @@ class Case:
     estimates_ms: tuple[int, ...] | None  # None: learnt from completions
     completed_gpu_ms: tuple[int, ...]
     updates: tuple[tuple[int, Knobs], ...] = ()
+    speeds: PairSpeeds | None = None
+    pace: Pace | None = None
 
     @property
     def policy(self) -> Policy:
@@ -92,6 +144,8 @@ class Case:
             cold_start_ms=self.cold_start_ms,
             estimator=estimator,
             completed_gpu_ms=self.completed_gpu_ms,
+            speeds=self.speeds,
+            pace=self.pace,
         )
 
     def engine(self, *, by_the_book: bool = False, policy: Policy | None = None) -> Engine:
@@ -145,7 +199,15 @@ def values(knob: Knob) -> st.SearchStrategy[Any]:
 def settings(space: Space) -> st.SearchStrategy[Knobs]:
     """Return legal, canonical settings of a space."""
     drawn = st.fixed_dictionaries({}, optional={knob.name: values(knob) for knob in space.knobs})
+    if "gsc" in space.by_name:  # else hardly any jobs share GPUs
+        drawn = st.builds(
+            lambda some, more: {**some, **more}, drawn, st.sampled_from([{}, _EAGER, _EAGER_ALONE])
+        )
     return drawn.map(space.project)
+
+
+_EAGER = {"gsc": 4, "prio_ratio": math.inf, "share_off_below": 0.0, "pack_preference": "pack_first"}
+_EAGER_ALONE = {**_EAGER, "prof_nodes": 0}
 
 
 @st.composite
@@ -179,7 +241,10 @@ def workloads(draw: st.DrawFn, cluster: Cluster, jobs_max: int = 30) -> Workload
         if spread_ppm == 1:  # a million times slower: only for jobs that end before the sun does
             spread_ppm = 1 if span_ms < 100 else 999_999
         members = draw(st.sampled_from([1, 1, *(n for n in (2, 4) if width % n == 0)]))
-        facts.append(JobFacts(f"j{i}", now_ms, width, home, f"u{i % 3}", None, skew_ppm, spread_ppm, members))
+        profile = draw(_PROFILES)
+        facts.append(
+            JobFacts(f"j{i}", now_ms, width, home, f"u{i % 3}", None, skew_ppm, spread_ppm, members, profile)
+        )
         durations.append(span_ms)
     return Workload(facts, durations)
 
@@ -206,7 +271,15 @@ def cases(
     cluster = draw(clusters())
     workload = draw(workloads(cluster, jobs_max))
     # Tiresias has most of the state, so it is drawn as often as all the others together.
-    name = draw(st.sampled_from([*policies, *(["tiresias"] * 4 if "tiresias" in policies else [])]))
+    # Lucid is drawn often, too, and places jobs on nodes.
+    often = [
+        name
+        for name in ("tiresias", "lucid")
+        if name in policies and (name != "lucid" or list(placements) != ["count"])
+    ]
+    names = [one for one in policies if one != "lucid" or "lucid" in often]
+    name = draw(st.sampled_from([*names, *(often * 4)]))
+    placements = [one for one in placements if name != "lucid" or one != "count"]
     space = find_policy(name).space
     first_ms = workload.facts[0].submit_ms if len(workload) else 0
     moments = st.one_of(
@@ -231,6 +304,8 @@ def cases(
         estimates_ms=estimates if is_told else None,
         completed_gpu_ms=tuple(draw(st.lists(st.integers(0, 300_000), max_size=5))),
         updates=tuple(sorted(((first_ms + at, knobs) for at, knobs in updates), key=lambda one: one[0])),
+        speeds=draw(_PAIRS) if name == "lucid" and draw(st.integers(0, 9)) else None,
+        pace=Steps(first_ms, tuple(draw(_PACES))) if name == "lucid" and draw(st.booleans()) else None,
     )
 
 

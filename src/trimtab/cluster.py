@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from trimtab.errors import ConfigError
 from trimtab.job import Jobs, Nodes
+from trimtab.profile import PairSpeeds
 
 Placement = Literal["count", "consolidated", "relaxed"]
 PLACEMENTS: tuple[Placement, ...] = ("count", "consolidated", "relaxed")
@@ -196,6 +197,18 @@ def is_spread(nodes: Nodes, gpus_per_node: int) -> bool:
     return len(nodes) > whole + (rest > 0) or sum(gpus == gpus_per_node for _, gpus in nodes) < whole
 
 
+class Pace(Protocol):
+    """A forecast of submissions, made anew from time to time from what was submitted before."""
+
+    def at(self, now_ms: int) -> int:
+        """Return the jobs per ten minutes forecast at an instant, in ppm of a job."""
+        ...
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """Return the next instant with another forecast, None if there is none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """What a policy may know of one virtual cluster at one instant. Node ids start at 0 in each.
@@ -215,3 +228,5 @@ class ClusterView:
     completed_gpu_ms: tuple[int, ...] = ()
     job_ms: int = 0
     review_ms: int | None = None
+    speeds: PairSpeeds | None = None
+    pace: Pace | None = None

@@ -85,6 +85,8 @@ class JobView:
         lease_start_ms, lease_end_ms: Its lease, where its policy gives any, None while pending.
         renewal_ms: For how long a lease is renewed when it ends while nobody waits.
         submit_job_ms: `ClusterView.job_ms` when it was submitted.
+        partner: The job it shares them with, None if nobody.
+        until_ms: When it loses its GPUs and its work if it has not finished, None for never.
         stamp: Counts its changes, so that entries made before one are known to be stale.
     """
 
@@ -107,6 +109,7 @@ class JobView:
         "nodes",
         "overhead_ms",
         "paid_ms",
+        "partner",
         "place",
         "preemptions",
         "promotions",
@@ -120,6 +123,7 @@ class JobView:
         "stopped_ms",
         "submit_job_ms",
         "submit_ms",
+        "until_ms",
     )
 
     def __init__(self, job_id: int, facts: JobFacts, home: int, estimate_ms: int | None) -> None:
@@ -154,6 +158,8 @@ class JobView:
         self.lease_end_ms: int | None = None
         self.renewal_ms: int | None = None
         self.submit_job_ms = 0
+        self.partner: int | None = None
+        self.until_ms: int | None = None
         self.stamp = 0
 
     def copy(self) -> JobView:

@@ -104,7 +104,7 @@ def test_no_gpus_idle_that_a_waiting_job_could_use(case):
     """After a pass of a policy that skips, what is free is less than the narrowest waiting job needs."""
     case = replace(case, knobs=_with(case, backfill="skip", quantum=0))
     engine = case.done()
-    ledger = replay.Ledger(case)
+    ledger = replay.ledger_of(case)
     told = events(engine)
     for event, after in pairwise([*told, None]):
         ledger.enter(event)
@@ -240,7 +240,7 @@ def test_a_fork_may_go_another_way_and_the_original_goes_on(case, data):
     engine.run()
     assert events(engine) == events(whole)
     spliced = [event for event in events(whole) if event.time_ms < time_ms] + events(fork)
-    ledger = replay.Ledger(case)
+    ledger = replay.ledger_of(case)
     for event in spliced:
         ledger.enter(event)
     assert all(account.state in ("finished", "rejected") for account in ledger.accounts)

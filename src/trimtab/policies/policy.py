@@ -52,10 +52,17 @@ def is_key(key: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a pending job; without nodes the placement rule chooses, and it must find a place."""
+    """Start a pending job; without nodes the placement rule chooses, and it must find a place.
+
+    Attributes:
+        until_ms: When the job loses its GPUs and its work if it has not finished, None for never.
+        beside: A running job of as many GPUs on one node, to share them; both run at the speeds of a pair.
+    """
 
     job_id: int
     nodes: Nodes | None = None
+    until_ms: int | None = None
+    beside: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,7 @@ class Plan:
         min_run_ms: Time a started job is safe from preemption.
         quantum_ms: Passes happen only at multiples of this; 0 = at every event.
         needs_estimates: Whether the order reads `estimate_ms`.
+        needs_nodes: Whether it matters on which node a job is.
         history_weight: Weight of the history mean in predicted estimates, the rest is the model's.
         retrain_ms, rescore: How often estimates are retrained, and whether queued jobs are estimated anew.
         refresh_ms: How often the plan is made anew from the services of completed jobs; 0 = never.
@@ -160,6 +168,7 @@ class Plan:
     min_run_ms: int = 0
     quantum_ms: int = 0
     needs_estimates: bool = False
+    needs_nodes: bool = False
     history_weight: float = 0.0
     retrain_ms: int = 86_400_000
     rescore: bool = False
@@ -192,6 +201,14 @@ class Plan:
     @property
     def levels(self) -> int:
         return len(self.grades) + 1
+
+
+class WholePass:
+    """A policy that writes `decide` itself and reads estimates; its plan says how these are made."""
+
+    def settings(self, knobs: Knobs) -> Plan:
+        """Return a plan of which only the part about estimates and placement counts."""
+        return Plan()
 
 
 class QueuePolicy:

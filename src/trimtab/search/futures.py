@@ -55,16 +55,17 @@ def situation_of(
 ) -> Situation:
     """Put active jobs and arrivals into one workload, ids anew but in the same order."""
     jobs = []
+    places = {job.id: place for place, job in enumerate(snapshot.jobs)}
     for place, job in enumerate(snapshot.jobs):
         twin = job.copy()
         twin.id = place
+        twin.partner = None if job.partner is None else places[job.partner]
         if isinstance(environment.estimator, OracleEstimator):
             twin.estimate_ms = future.active_ms[place]
         jobs.append(twin)
     workload = Workload(
         [*(job.facts for job in jobs), *future.coming], [*future.active_ms, *future.coming_ms]
     )
-    places = {job.id: place for place, job in enumerate(snapshot.jobs)}
     crossing = tuple(places[job_id] for job_id in snapshot.crossing)
     moved = replace(snapshot, jobs=tuple(jobs), arrived=len(jobs), crossing=crossing)
     if isinstance(environment.estimator, OracleEstimator):

@@ -34,13 +34,14 @@ def answerable(policy: Policy, now_ms: Callable[[], int]) -> Iterator[None]:
 
 
 def check_decisions(
-    decisions: Iterable[Decision], pending: Find, running: Find, free: FreeMap, policy: str
+    decisions: Iterable[Decision], pending: Find, running: Find, free: FreeMap, policy: str, now_ms: int
 ) -> tuple[list[int], dict[int, Nodes], list[Lease]]:
     """Check a policy's decisions: preemptions first, leases last.
 
     Args:
         pending, running: Find a job of this virtual cluster by id, None if it is not there.
         free: The GPUs that are free; changed on the way.
+        now_ms: The present.
 
     Returns:
         The running jobs that lose their GPUs, the places of those that get some, in order, and the leases.
@@ -58,18 +59,25 @@ def check_decisions(
                 waiting = job or pending(decision.job_id)
                 raise _refusal(policy, decision, waiting, "it is not running, or may not be preempted now")
             lost.append(job.id)
-            free.give(job.nodes)
+            if job.partner is None or job.partner in lost:
+                free.give(job.nodes)
         elif not isinstance(decision, Start | Lease):
             raise ConfigError(
                 f"policy {policy} decides {decision!r}, which is neither Start nor Preempt nor Lease; "
                 "the run ends here."
             )
+    shared: set[int] = set()
     for decision in decisions:
         if isinstance(decision, Start):
             before = running(decision.job_id)
             job = before if before is not None and before.id in lost else pending(decision.job_id)
             if job is None or job.id in places:
                 raise _refusal(policy, decision, job or before, "it is not pending here")
+            if decision.until_ms is not None and not _is_later(decision.until_ms, now_ms):
+                raise _refusal(policy, decision, job, f"until {decision.until_ms!r} ms, which is not to come")
+            if decision.beside is not None:
+                places[job.id] = _beside(decision, job, running, lost, places, shared, policy)
+                continue
             nodes = free.place(job.gpus) if decision.nodes is None else _plain(decision.nodes)
             if nodes is None or not free.may_take(nodes, job.gpus):
                 raise _refusal(policy, decision, job, "its GPUs are not free")
@@ -100,6 +108,32 @@ def lease_due_ms(view: ClusterView, from_ms: int) -> int | None:
     return min((end_ms for end_ms in ends if end_ms is not None and end_ms >= from_ms), default=None)
 
 
+def _beside(
+    decision: Start,
+    job: JobView,
+    running: Find,
+    lost: list[int],
+    places: dict[int, Nodes],
+    shared: set[int],
+    policy: str,
+) -> Nodes:
+    """Return the GPUs of the job beside which another one starts: one that runs, or starts just before."""
+    other_id = decision.beside
+    assert other_id is not None
+    other = running(other_id)
+    nodes = places.get(other_id)
+    if nodes is None and other is not None and other.partner is None and other_id not in lost:
+        nodes = other.nodes
+    if nodes is None or other_id in shared or len(nodes) != 1 or nodes[0][1] != job.gpus:
+        raise _refusal(policy, decision, job, f"job id {other_id!r} has no such GPUs for itself on one node")
+    shared.update((other_id, job.id))
+    return nodes
+
+
+def _is_later(time_ms: object, now_ms: int) -> bool:
+    return type(time_ms) is int and now_ms < time_ms <= _LATEST_MS
+
+
 def _plain(nodes: Nodes) -> Nodes:
     """Return nodes as tuples of Python's own whole numbers, whatever they were written with."""
     return tuple((index(node), index(gpus)) for node, gpus in nodes)
@@ -111,7 +145,7 @@ def check_review(review_ms: int | None, now_ms: int, policy: str) -> int | None:
     Raises:
         ConfigError: If it is no whole number or not in the future.
     """
-    if review_ms is not None and not (type(review_ms) is int and now_ms < review_ms <= _LATEST_MS):
+    if review_ms is not None and not _is_later(review_ms, now_ms):
         raise ConfigError(
             f"policy {policy}: next review at {review_ms!r} ms; it must be a whole number "
             f"above {now_ms} ms, which is now; the run ends here."

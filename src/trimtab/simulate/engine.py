@@ -1,8 +1,8 @@
 """The reference engine: the specification of every schedule, event by event, in whole milliseconds.
 
-At one instant, in this order: completions by id; policy timers (level changes, promotions, ends of a
-job's safe time, quantum ticks) by kind, then id; knob updates; arrivals by id; then one scheduling
-pass in each virtual cluster where something happened.
+At one instant, in this order: completions by id; policy timers (ends of a limited time, level changes,
+promotions, ends of a job's safe time, quantum ticks) by kind, then id; knob updates; arrivals by id; then
+one scheduling pass in each virtual cluster where something happened.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from trimtab.cluster import Cluster, ClusterView, is_spread
 from trimtab.errors import ConfigError, InvariantError, Thrashing
 from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Move, Nodes
 from trimtab.knobs import Knobs
-from trimtab.policies.policy import Plan, Policy, QueuePolicy, asks_estimates, is_key
-from trimtab.simulate.decisions import answerable, check_decisions, check_review, lease_due_ms
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, WholePass, asks_estimates, is_key
+from trimtab.simulate.decisions import answerable, check_review, lease_due_ms
 from trimtab.simulate.partition import FIRST_RUNNING_PLACE, Partition, queue_order, runs_first
 from trimtab.simulate.queue import JobClass
+from trimtab.simulate.sharing import beside, carry_out, expire, give_back
 from trimtab.simulate.state import Environment, Outcomes, Record, Snapshot, Update
 from trimtab.simulate.walk import Walk
 from trimtab.simulate.workload import Workload
 from trimtab.timeline import Timeline
 
 # Kinds of timed events, in the order they are handled at one instant.
-_FINISH, _CHANGE, _PROMOTE, _UNSHIELD, _REVIEW, _LEASE, _TICK = range(7)
+_FINISH, _EXPIRE, _CHANGE, _PROMOTE, _UNSHIELD, _REVIEW, _LEASE, _TICK = range(8)
 
 # A whole-pass policy may let jobs wait in an empty cluster through so many reviews, not for ever.
 _IDLE_PASSES_MAX = 10_000
@@ -295,7 +296,12 @@ class Engine:
             with self._answerable():
                 self.plan = self.policy.plan(knobs, sample)
         else:
-            self.plan = Plan(needs_estimates=asks_estimates(self.policy))
+            is_whole = isinstance(self.policy, WholePass)
+            self.plan = (
+                self.policy.settings(knobs) if is_whole else Plan(needs_estimates=asks_estimates(self.policy))
+            )
+        if self.plan.needs_nodes and self.environment.placement == "count":
+            raise ConfigError(f"policy {self.policy.name} needs nodes, not placement count; nothing was run.")
         if self.plan.needs_estimates and self.environment.estimator is None:
             raise ConfigError(
                 f"policy {self.policy.name} orders by estimates, and there are none; nothing was run."
@@ -420,6 +426,8 @@ class Engine:
                 )
             if self.now_ms + change_ms < due_ms:
                 due_ms, kind = self.now_ms + change_ms, _CHANGE
+        if job.until_ms is not None and job.until_ms < due_ms:
+            due_ms, kind = job.until_ms, _EXPIRE
         heappush(self._heap, (due_ms, kind, job.id, job.stamp))
         if job.shielded and job.started_ms is not None:
             heappush(self._heap, (job.started_ms + self.plan.min_run_ms, _UNSHIELD, job.id, job.stamp))
@@ -463,7 +471,7 @@ class Engine:
         plan = self.plan
         if self._estimator.retrain(self.now_ms, plan.retrain_ms) and plan.rescore:
             for job in self._jobs.values():
-                if job.state is JobState.PENDING and job.first_start_ms is None:
+                if job.state is JobState.PENDING and job.done == 0:
                     job.estimate_ms = self._ask(job.id)
             self._rebuild()
         return self._ask(job_id)
@@ -515,21 +523,11 @@ class Engine:
         """Ask a whole-pass policy and do what it says; return whether that is nothing."""
         view = self._view(part)
         decisions = list(self.policy.decide(view, self.knobs))
-        lost, places, leases = check_decisions(
-            decisions, view.pending.find, view.running.find, part.free_map(), self.policy.name
-        )
-        for job_id in lost:
-            job = self._jobs[job_id]
-            part.index.add(part.top(job), part.levels, job.nodes, 1)
-        for job_id, nodes in places.items():
-            part.index.add(self._jobs[job_id].level if part.preemptive else 0, part.levels, nodes, -1)
-        self._commit(part, [self._jobs[job_id] for job_id in lost], places)
-        for lease in leases:
-            self._jobs[lease.job_id].grant(lease.start_ms, lease.end_ms, lease.renewal_ms)
+        carry_out(self, part, view, decisions)
         return not decisions
 
     def _view(self, part: Partition) -> ClusterView:
-        return part.view(self.now_ms, tuple(self._completed[: self._sampled[0]]))
+        return part.view(self.now_ms, tuple(self._completed[: self._sampled[0]]), self.environment)
 
     def _commit(self, part: Partition, lost: list[JobView], places: dict[int, Nodes]) -> None:
         """Preempt, then start, in walk order; then each queue stands as running jobs first, pending after."""
@@ -574,7 +572,7 @@ class Engine:
         for node, _ in nodes:
             if part.index.spare(part.levels - 1, node) < 0:
                 raise InvariantError(f"node {node} holds more GPUs than it has after job {job.id} started")
-        self._note("start", job.id, self._global(part, nodes))
+        self._note("start", job.id, self._global(part, nodes), beside(self, job))
         self._schedule(job)
 
     def _stop(self, part: Partition, job: JobView) -> None:
@@ -582,9 +580,8 @@ class Engine:
         self._note("preempt", job.id, self._global(part, job.nodes))
         part.drop(job)
         self._used_gpus -= job.gpus
-        job.nodes = ()
+        job.nodes, job.shielded, job.until_ms = (), False, None
         job.grant(None, None, None)
-        job.shielded = False
         job.preemptions += 1
         self.preemptions += 1
         if self.preemptions_max is not None and self.preemptions > self.preemptions_max:
@@ -616,7 +613,7 @@ class Engine:
 
     def _release(self, job: JobView) -> None:
         part = self._parts[job.home]
-        part.index.add(part.top(job), part.levels, job.nodes, 1)
+        give_back(self, part, job)
         part.drop(job)
         part.dirty = True
         self._used_gpus -= job.gpus
@@ -687,6 +684,7 @@ class Engine:
 
 _HANDLERS: dict[int, Callable[[Engine, JobView], None]] = {
     _FINISH: Engine._finish,
+    _EXPIRE: expire,
     _CHANGE: Engine._change_level,
     _PROMOTE: Engine._promote,
     _UNSHIELD: Engine._unshield,

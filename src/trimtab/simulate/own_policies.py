@@ -72,7 +72,9 @@ class Asked:
         if not decisions:
             return True, [], []
         free_map = self._free_map(home, free)
-        lost, places = check_decisions(decisions, pending.find, running.find, free_map, self._policy.name)
+        lost, places = check_decisions(
+            decisions, pending.find, running.find, free_map, self._policy.name, now_ms
+        )
         return False, lost, list(places.items())
 
     def next_review_ms(

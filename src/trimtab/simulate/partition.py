@@ -6,6 +6,7 @@ from trimtab.cluster import ClusterView, FreeMap, Placement, VirtualCluster
 from trimtab.job import JobList, JobState, JobView
 from trimtab.simulate.index import CountIndex, GpuIndex, NodeIndex
 from trimtab.simulate.queue import PendingQueue
+from trimtab.simulate.state import Environment
 
 # Places of running jobs lie far below those of pending ones: they come first in their queue.
 FIRST_RUNNING_PLACE = -(1 << 60)
@@ -19,6 +20,11 @@ def runs_first(job: JobView) -> bool:
 def queue_order(job: JobView) -> tuple[int, int, int]:
     """Return a job's place among all queues."""
     return job.level, job.place, job.id
+
+
+def is_guest(job: JobView) -> bool:
+    """Whether a running job's GPUs are counted as its partner's."""
+    return job.partner is not None and job.partner < job.id
 
 
 class Partition:
@@ -63,7 +69,8 @@ class Partition:
         self.on_node: list[dict[int, JobView]] = [{} for _ in range(1 if counted else vc.nodes)]
         self.queue = PendingQueue(self._jobs)
         for job in self.running.values():
-            self.index.add(self.top(job), levels, job.nodes, -1)
+            if not is_guest(job):
+                self.index.add(self.top(job), levels, job.nodes, -1)
             for node, _ in job.nodes:
                 self.on_node[node][job.id] = job
 
@@ -91,7 +98,7 @@ class Partition:
         self.active += change
         return self.job_ms
 
-    def view(self, now_ms: int, completed_gpu_ms: tuple[int, ...]) -> ClusterView:
+    def view(self, now_ms: int, completed_gpu_ms: tuple[int, ...], world: Environment) -> ClusterView:
         """Return what a policy may know, with all jobs settled to now."""
         pending: list[JobView] = []
         running: list[JobView] = []
@@ -109,6 +116,8 @@ class Partition:
             completed_gpu_ms,
             self.count(now_ms, 0),
             self.review_ms,
+            world.speeds,
+            world.pace,
         )
 
     def free_map(self) -> FreeMap:
@@ -116,10 +125,12 @@ class Partition:
         vc = self.vc
         if self.placement == "count":
             return FreeMap(
-                [vc.gpus - sum(job.gpus for job in self.running.values())], vc.gpus, self.placement
+                [vc.gpus - sum(job.gpus for job in self.running.values() if not is_guest(job))],
+                vc.gpus,
+                self.placement,
             )
         free = [vc.gpus_per_node] * vc.nodes
         for job in self.running.values():
             for node, gpus in job.nodes:
-                free[node] -= gpus
+                free[node] -= 0 if is_guest(job) else gpus
         return FreeMap(free, vc.gpus_per_node, self.placement)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.cluster import Placement
+from trimtab.cluster import Pace, Placement
 from trimtab.job import JobView
 from trimtab.knobs import Knobs
 from trimtab.profile import PairSpeeds
@@ -40,6 +40,7 @@ class Environment:
         estimator: Where run-time estimates come from, None for nowhere.
         completed_gpu_ms: Services of jobs completed before the simulation begins.
         speeds: How fast jobs are that share GPUs, None for full speed.
+        pace: How many submissions are forecast, None for no forecast.
     """
 
     placement: Placement = "consolidated"
@@ -48,6 +49,7 @@ class Environment:
     estimator: Estimator | None = None
     completed_gpu_ms: tuple[int, ...] = ()
     speeds: PairSpeeds | None = None
+    pace: Pace | None = None
 
 
 class Update(NamedTuple):
