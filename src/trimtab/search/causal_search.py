@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.errors import ConfigError, TrialsLost
+from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs
 from trimtab.objective import Measured
 from trimtab.search.causal import Graph, learn, rows_min
@@ -34,7 +34,6 @@ from trimtab.world import Seeds, wall_s
 Measure = Callable[[Sequence[Knobs]], list[Measured]]
 
 _SITUATIONS = 24  # the last ones are learned from: a day of hourly searches
-_UNMEASURED = Measured(*[math.nan] * len(Measured._fields))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,21 +202,10 @@ class _Session:
     # ---- measuring -------------------------------------------------------------------------------
 
     def costs(self, candidates: Sequence[Knobs]) -> list[float]:
-        """Measure settings; one whose simulation raises costs NaN, and the reason is kept."""
-        for knobs, one in zip(candidates, self._try(candidates), strict=True):
-            self._measured[knobs] = one
-        return [self._measured[knobs].cost for knobs in candidates]
-
-    def _try(self, candidates: Sequence[Knobs]) -> list[Measured]:
-        try:
-            return self._measure(candidates)
-        except TrialsLost:
-            raise
-        except Exception as error:
-            if len(candidates) > 1:  # find the one that failed
-                return [one for knobs in candidates for one in self._try([knobs])]
-            self._found.failures[candidates[0]] = f"{type(error).__name__}: {error}"
-            return [_UNMEASURED]
+        """Measure settings, and remember what they gave."""
+        found = self._measure(candidates)
+        self._measured.update(zip(candidates, found, strict=True))
+        return [one.cost for one in found]
 
     def note(self) -> None:
         """Add what was measured since the last time to the samples."""

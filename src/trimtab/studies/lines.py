@@ -302,7 +302,8 @@ def _advisor(stage: Stage, line: str, week: Week | None, generation: Generation)
     if line == "trimtab":
         rails = replace(plan.rails, gain_min=plan.paper_gain_min)
         return CausalAdvisor(generation, stage.trials, plan.tuning, rails, seeds, plan.rules, plan.aggregate)
-    prior = {knobs: math.log1p(cost) for knobs, cost in (week.costs if week else {}).items()}
+    costs = week.costs if week else {}
+    prior = {knobs: math.log1p(cost) for knobs, cost in costs.items() if not math.isnan(cost)}
     return PoolingAdvisor(
         generation,
         stage.trials,
