@@ -117,7 +117,9 @@ def test_configurations_of_a_model_are_different_jobs(tmp_path: Path) -> None:
         (f"{HEADER}\na,1,a,.9\na,1,a,.9\n", "line 3: a beside a stands in line 2 already"),
         (f"{HEADER},amp1\na,1,b,1,half\n", "line 2: amp1 must be 0 or 1"),
         (f"{HEADER},gpu_num2\na,1,b,1,2\n", "line 2: gpu_num2 must be 1"),
-        (f"{HEADER},gpu_num2\na,1,b,1,many\n", "line 2: gpu_num2 is not a number"),
+        (f"{HEADER},gpu_num2\na,1,b,1,many\n", "line 2: gpu_num2 must be 1: only pairs on one GPU are used"),
+        (f"{HEADER},gmem\na,1,b,1,0\n", "line 2: gmem must be MiB above 0, or empty"),
+        (f"{HEADER},gmem\na,1,b,1,\na,1,a,1,much\n", "line 3: gmem must be MiB above 0, or empty"),
         (f"{HEADER}\n", "has a header and no row"),
         ("{}", "has 0 types of GPU"),
         ('{"a": 3, "b": 4}', "has 2 types of GPU, name one of a, b as "),
@@ -127,6 +129,12 @@ def test_configurations_of_a_model_are_different_jobs(tmp_path: Path) -> None:
         ('{"a": {"(\'R\', 1)": {"null": NaN}}}', "nan is no number of steps a second"),
         ('{"a": {"(\'R\', 1)": {"null": 1, "(\'R\', 1)": 2}}}', "is no pair of numbers"),
         ('{"a": {"(\'R\', 1)": {"null": 0}}}', "no job of a ran alone"),
+        ('{"a": {"(\'R\', 1)": {"null": 1, "(\'R\', 1)": [3, 1]}}}', "3 steps a second where 1 are usual"),
+        (
+            '{"a": {"(\'R\', 1)": {"null": 1, "(\'S\', 1)": [0.5, 0.4]}, '
+            '"(\'S\', 1)": {"null": 1, "(\'R\', 1)": [0.5, 0.4]}}}',
+            "('S', 1) beside ('R', 1) is not what ('R', 1) beside ('S', 1) is",
+        ),
         ('{"a": ', "is no JSON"),
     ],
 )
