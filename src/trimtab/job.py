@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.errors import InvariantError, UnknownName
+from trimtab.profile import Profile
 
 # Work is counted in milliseconds x parts per million of full speed, so decimal speeds are exact.
 FULL_SPEED_PPM = 1_000_000
@@ -59,6 +60,7 @@ class JobFacts(NamedTuple):
     skew_ppm: int = FULL_SPEED_PPM  # largest tensor / all tensors (Tiresias); unknown counts as 1
     spread_ppm: int = FULL_SPEED_PPM // 2  # speed when the gang is not consolidated
     members: int = 1  # jobs of one width that are simulated side by side as this one (aggregation)
+    profile: Profile | None = None  # what it is measured to use; a policy that profiles looks only afterwards
 
 
 class JobView:

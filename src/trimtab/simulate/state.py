@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from trimtab.cluster import Placement
 from trimtab.job import JobView
 from trimtab.knobs import Knobs
+from trimtab.profile import PairSpeeds
 from trimtab.simulate.workload import Estimator
 
 # In a column of times: it did not happen. No instant is ever this small; the compiled core says the same.
@@ -38,6 +39,7 @@ class Environment:
         cold_start_ms: The same at a job's first start.
         estimator: Where run-time estimates come from, None for nowhere.
         completed_gpu_ms: Services of jobs completed before the simulation begins.
+        speeds: How fast jobs are that share GPUs, None for full speed.
     """
 
     placement: Placement = "consolidated"
@@ -45,6 +47,7 @@ class Environment:
     cold_start_ms: int = 0
     estimator: Estimator | None = None
     completed_gpu_ms: tuple[int, ...] = ()
+    speeds: PairSpeeds | None = None
 
 
 class Update(NamedTuple):
