@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.forecast.arrivals import DAYS_AGO, Arrivals, day_again, forecast_arrivals
+from trimtab.forecast.backtest import FULL, belief
 from trimtab.forecast.history import Integers, Past
 from trimtab.forecast.remaining import LocalPredictor
 from trimtab.job import FULL_SPEED_PPM, JobFacts
@@ -57,6 +58,7 @@ class Generation:
 
     Attributes:
         how: What the futures are.
+        belief: In the last of them. Whole days are copied whatever the last hour was like.
     """
 
     def __init__(self, how: Forecasting, seeds: Seeds) -> None:
@@ -64,6 +66,7 @@ class Generation:
         self._seeds = seeds
         self._predictor = LocalPredictor(how.remaining, seeds)
         self._coming: list[Arrivals] = []
+        self.belief = FULL
 
     @property
     def model_version(self) -> int | None:
@@ -87,6 +90,8 @@ class Generation:
         coming = [self._arrivals(scene.past, number, own) for number in range(count)]
         if whose is None:
             self._coming = coming
+            if self.how.arrivals != DAY_BY_DAY:
+                self.belief = belief(scene.past, self.how.arrivals_ms)
         return [self._future(scene, number, one, own) for number, one in enumerate(coming)]
 
     def again(self, scene: Scene, most: int) -> list[Situation]:
