@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -254,6 +257,29 @@ def test_an_altered_result_or_start_is_found_too(day: Path, trimtab: Trimtab) ->
         assert said in ran.err
 
 
+def test_ablations_are_replayed_to_their_end(day: Path, trimtab: Trimtab) -> None:
+    short = "--window 12h..16h --lines fixed,trimtab-plus --ablate global --ablate common-futures"
+    assert trimtab(f"{EVALUATE} {short} --journal parts.jsonl").code == 0
+    found = trimtab("replay parts.jsonl --executor local --quiet --format json").json()
+    assert (found["identical"], found["whole"]) == (True, True)
+    assert list(found["lines"]) == [
+        "trimtab-plus",
+        "trimtab-plus without global",
+        "trimtab-plus without common-futures",
+    ]
+
+
+@pytest.mark.parametrize("number", [1, 4, -1])
+def test_a_record_beyond_the_end_is_a_difference(number: int, day: Path, trimtab: Trimtab) -> None:
+    lines = (day / "day.jsonl").read_bytes().splitlines(keepends=True)
+    (day / "day.jsonl").write_bytes(b"".join([*lines, lines[number]]))
+    ran = trimtab(REPLAY)
+    assert ran.code == 1
+    assert "identical to the end" not in ran.out
+    kind, line = (json.loads(lines[number])[name] for name in ("kind", "line"))
+    assert ran.err == f'trimtab: day.jsonl: {line}, {kind}: kind was "{kind}" and is nothing.\n'
+
+
 # ---- damaged, cut short, of another kind ---------------------------------------------------------
 
 
@@ -280,6 +306,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: path.write_text(path.read_text().replace('{"kind":"round"', '{"kind" "round"', 1)),
         "line 5 is not a JSON object",
     ),
+    "schema of another type": (
+        lambda path: _change(path, 0, lambda one: one.update(schema=True)),
+        "of schema True, this Trimtab",
+    ),
+    "too deep": (lambda path: path.write_text("[" * 100_000 + "\n"), "line 1 is not a JSON object"),
     "another kind": (lambda path: _change(path, 3, lambda one: one.update(kind="x")), "line 4 is no record"),
     "no window": (lambda path: _change(path, 0, lambda one: one.pop("window")), "KeyError: 'window'"),
     "odd plan": (
@@ -323,6 +354,44 @@ def test_a_journal_is_never_overwritten(day: Path, trimtab: Trimtab) -> None:
     assert trimtab(f"{EVALUATE} --journal nowhere/day.jsonl").code == 1
     assert trimtab(f"{EVALUATE} --window 90d..91d --journal new.jsonl").code == 1
     assert not (day / "new.jsonl").exists()
+
+
+class Full(io.RawIOBase):
+    """A file on a disk that has room for so many bytes."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        taken = min(len(data), self._room)
+        if not taken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._room -= taken
+        return taken
+
+
+@pytest.mark.parametrize("records", [0, 1, 3])
+def test_a_full_disk_is_one_line_that_names_the_journal(
+    records: int, day: Path, trimtab: Trimtab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole records stay; where not even the header fitted, no file does, and the same can be asked again."""
+    room = sum(map(len, (day / "day.jsonl").read_bytes().splitlines(keepends=True)[:records])) + 10
+    opened = Path.open
+
+    def filling(path: Path, mode: str = "r", **how: Any) -> Any:
+        file = opened(path, mode, **how)
+        return io.BufferedWriter(Full(room)) if path.name == "full.jsonl" else file
+
+    monkeypatch.setattr(Path, "open", filling)
+    ran = trimtab(f"{EVALUATE} --journal full.jsonl")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == (
+        "trimtab: full.jsonl: cannot be written (No space left on device); the run ends here.\n"
+    )
+    assert (day / "full.jsonl").exists() is (records > 0)
 
 
 # ---- the causal graph ----------------------------------------------------------------------------
