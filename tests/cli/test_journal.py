@@ -336,6 +336,62 @@ def test_what_cannot_be_replayed_is_refused_in_one_line(case: str, day: Path, tr
     assert ran.err.count("\n") == 1
 
 
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the paths to all values inside a value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path] * bool(path) + [place for name, item in inside for place in _places(item, (*path, name))]
+
+
+def _put(value: Any, place: tuple[Any, ...], new: Any) -> None:
+    for name in place[:-1]:
+        value = value[name]
+    value[place[-1]] = new
+
+
+# They follow from `vcs`.
+NOT_READ = {("cluster", "nodes"), ("cluster", "gpus")}
+OF_ANOTHER_TYPE: tuple[Any, ...] = ([[1]], {"a": []}, float("inf"))
+
+
+def test_a_header_with_a_value_of_another_type_is_refused(day: Path, trimtab: Trimtab) -> None:
+    header = _records(day / "day.jsonl")[0]
+    places = [place for place in _places(header) if place not in NOT_READ]
+    assert len(places) > 50
+    for place in places:
+        for new in OF_ANOTHER_TYPE:
+            spoiled = json.loads(json.dumps(header))
+            _put(spoiled, place, new)
+            (day / "odd.jsonl").write_text(f"{json.dumps(spoiled)}\n")
+            ran = trimtab("replay odd.jsonl --executor local --quiet")
+            assert ran.err.count("\n") == (ran.code == 1), (place, new, ran.err)
+            if isinstance(new, list | dict):
+                assert (ran.code, ran.out) == (1, ""), (place, new)
+
+
+OUT_OF_RANGE: dict[str, tuple[tuple[Any, ...], Any]] = {
+    "seed = -1": (("world", "seed"), -1),
+    "unknown engine 'x'": (("world", "engine"), "x"),
+    "unknown placement 'x'": (("world", "placement"), "x"),
+    "restart-cost-s = 'x'": (("world", "restart_cost_s"), "x"),
+    "nodes = 1,000,000,000": (("cluster", "vcs", 0, "nodes"), 10**30),
+    "gpus-per-node = 1,000,000,000": (("cluster", "vcs", 0, "gpus_per_node"), 10**30),
+    "no line is named": (("lines",), []),
+    "unknown line 'x'": (("lines", 0), "x"),
+    "None is no float": (("plan", "rails", "gain_min"), None),
+    "True is no int": (("trace", "kept"), True),
+}
+
+
+@pytest.mark.parametrize("said", OUT_OF_RANGE)
+def test_a_header_keeps_the_rules_of_options(said: str, day: Path, trimtab: Trimtab) -> None:
+    place, new = OUT_OF_RANGE[said]
+    _change(day / "day.jsonl", 0, lambda header: _put(header, place, new))
+    ran = trimtab(REPLAY)
+    assert (ran.code, ran.out) == (1, "")
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+
+
 def test_another_version_is_said(day: Path, trimtab: Trimtab) -> None:
     _change(day / "day.jsonl", 0, lambda header: header.update(trimtab="0.0.1"))
     ran = trimtab("replay day.jsonl --executor local")
