@@ -153,9 +153,9 @@ def _rebuilt(kind: Any, plain: Any) -> Any:
 
 
 def _is_a(plain: Any, kind: Any) -> bool:
-    """Whether a value of JSON is one of a plain type, or is a choice of a Literal."""
+    """Whether a value of JSON is of a plain type, or of the type of a Literal's choice."""
     if not isinstance(kind, type):
-        return bool(plain == kind)
+        kind = type(kind)
     if kind is float:
         return isinstance(plain, int | float) and not isinstance(plain, bool) and math.isfinite(plain)
     return type(plain) is kind
