@@ -127,6 +127,7 @@ TUNE_OPTIONS = {
     "--budget -5": "at least 1 simulation",
     "--threshold 0.5": "at least 1",
     "--threshold nan": "at least 1",
+    "--threshold inf": "at least 1, and finite",
     "--objective wiat": "did you mean 'wait'",
     "--sampler bluefn": "did you mean 'bluefin'",
     "--executor locl": "did you mean 'local'",

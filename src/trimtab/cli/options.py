@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -208,6 +209,16 @@ def open_cluster(nodes: int | None, gpus_per_node: int | None, file: Path | None
         )
     else:
         cluster = Cluster.from_toml(cast(Path, file))
+    check_size(cluster)
+    return cluster
+
+
+def check_size(cluster: Cluster) -> None:
+    """Refuse a cluster that is larger than can be simulated.
+
+    Raises:
+        ConfigError: If it is.
+    """
     widest = max(vc.gpus_per_node for vc in cluster.vcs)
     for what, size, most in (
         ("nodes", cluster.nodes, NODES_MAX),
@@ -215,7 +226,6 @@ def open_cluster(nodes: int | None, gpus_per_node: int | None, file: Path | None
     ):
         if size > most:
             raise ConfigError(f"{what} = {size:,}: at most {most:,} can be simulated; nothing was run.")
-    return cluster
 
 
 def make_world(
@@ -380,8 +390,8 @@ def make_plan(
     """
     if sampler not in SAMPLERS:
         raise UnknownName("sampler", sampler, SAMPLERS)
-    if not threshold >= 1:
-        raise ConfigError(f"threshold = {threshold:g}: it must be at least 1; nothing was run.")
+    if not 1 <= threshold < math.inf:
+        raise ConfigError(f"threshold = {threshold:g}: it must be at least 1, and finite; nothing was run.")
     if budget < 1:
         raise ConfigError(f"budget = {budget}: it must be at least 1 simulation; nothing was run.")
     return Plan(
