@@ -55,6 +55,7 @@ VERBS = {
         "--policy",
         "--lines",
         "--interval",
+        "--arrivals",
         "--futures",
         "--report",
         "--journal",

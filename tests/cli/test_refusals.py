@@ -155,6 +155,7 @@ EVALUATE_OPTIONS = {
     "--window 0s..3000000d": "the limit is 100,000",
     "--window 5d..6d": "spans 0.00d .. 0.00d",
     "--tie-seeds -1": "0 or more",
+    "--arrivals nearst": "did you mean 'nearest'",
     "--futures 0": "it must be 1 .. 64",
     "--futures 65": "it must be 1 .. 64",
     "--report nowhere/page.html": "no folder nowhere",

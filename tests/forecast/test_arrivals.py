@@ -332,8 +332,8 @@ def test_belief_falls_for_what_cannot_be_forecast() -> None:
     assert belief(jobs.as_of(now_ms), HOUR_MS) == FULL
     for past, value, reason in (
         (history(burst).as_of(now_ms), 0.5, "like nothing that was seen before"),
-        (short, 0.0, "only 9 past hours can be forecast again, 24 are needed"),
-        (few, 0.0, "only 42 jobs are known of the last 40 days, 50 are needed"),
+        (short, 0.0, "past hours can be forecast again, 24 are needed"),
+        (few, 0.0, "jobs are known of the last 40 days, 50 are needed"),
         (gone, 0.0, "nothing is known of the last hour: an outage"),
     ):
         found = belief(past, HOUR_MS)

@@ -21,6 +21,7 @@ from trimtab.knobs import Knobs, Space
 from trimtab.objective import find_objective
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.policy import Policy
+from trimtab.search.generation import ARRIVALS
 from trimtab.search.sampler import SAMPLERS
 from trimtab.search.tuner import Tuning
 from trimtab.simulate.engines import ENGINES
@@ -97,6 +98,9 @@ Threshold = Annotated[float, typer.Option(help="Least gain that is worth a chang
 Dwell = Annotated[str, typer.Option(help="Least time a setting stays.")]
 Aggregate = Annotated[
     Literal["on", "off"], typer.Option(help="Whether trimtab may search on merged jobs: on | off")
+]
+ArrivalsMethod = Annotated[
+    str, typer.Option("--arrivals", help="How trimtab forecasts who comes: " + " | ".join(ARRIVALS))
 ]
 FuturesCount = Annotated[
     int, typer.Option("--futures", help="Futures that trimtab-plus tries every setting on.")
@@ -403,16 +407,20 @@ def make_plan(
     )
 
 
-def with_forecasts(plan: Plan, futures: int, text: str | None, aggregate: str) -> Plan:
-    """Return the plan with what was said of futures, light rounds and merged jobs; None says nothing.
+def with_forecasts(plan: Plan, arrivals: str, futures: int, text: str | None, aggregate: str) -> Plan:
+    """Return the plan with what was said of forecasts, light rounds and merged jobs; None says nothing.
 
     Raises:
+        UnknownName: If there is no such forecaster.
         ConfigError: If there are no futures or too many, or the time is none, or too short.
     """
     if not 1 <= futures <= _FUTURES_MAX:
         raise ConfigError(f"futures = {futures}: it must be 1 .. {_FUTURES_MAX}; nothing was run.")
+    if arrivals not in ARRIVALS:
+        raise UnknownName("arrival forecaster", arrivals, ARRIVALS)
+    paper = dataclasses.replace(plan.paper, arrivals=arrivals)
     plus = dataclasses.replace(plan.plus, futures=futures)
-    plan = dataclasses.replace(plan, plus=plus, aggregate=aggregate == "on")
+    plan = dataclasses.replace(plan, paper=paper, plus=plus, aggregate=aggregate == "on")
     if text is None:
         return plan
     every_ms = None if text == "off" else duration_ms("background", text)

@@ -23,7 +23,7 @@ from trimtab.report.page import write_page
 from trimtab.simulate.run import spread_of
 from trimtab.simulate.trials import open_trials
 from trimtab.studies.evaluate import evaluate as walk_forward
-from trimtab.studies.lines import LINES, PLUS, silent
+from trimtab.studies.lines import LINES, PAPER, PLUS, silent
 from trimtab.studies.request import Request
 from trimtab.studies.tune import Tuned, tune_at
 from trimtab.studies.uncertainty import statistics_of
@@ -149,6 +149,7 @@ def evaluate(
     dwell: o.Dwell = "30m",
     ablate: o.Ablate = None,
     realised: o.Realised = False,
+    arrivals: o.ArrivalsMethod = PAPER.arrivals,
     futures: o.FuturesCount = PLUS.futures,
     aggregate: o.Aggregate = "on",
     background: o.Background = None,
@@ -172,7 +173,7 @@ def evaluate(
     records.check_outputs(journal, graph, wanted)
     world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
-    plan = replace(o.with_forecasts(plan, futures, background, aggregate), realised=realised)
+    plan = replace(o.with_forecasts(plan, arrivals, futures, background, aggregate), realised=realised)
     count = o.make_workers(executor, workers, address)
     again = repeats(tie_seeds, seeds, seed)
     name, base = o.read_policy(policy, knob)

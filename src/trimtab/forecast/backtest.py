@@ -50,8 +50,8 @@ class Belief:
     """Whether the present is of a kind that can be forecast from the past.
 
     Attributes:
-        value: 0 to 1: 0 without enough hours or jobs of history, or in an outage, halved where the last hour is like nothing
-            seen before, less by the share of the last week that an outage hides.
+        value: 0 to 1: 0 without enough history or in an outage, halved where the last hour is
+            like nothing seen before, less by the share of the last week that an outage hides.
         reasons: What lowers it, one sentence each.
     """
 

@@ -114,9 +114,12 @@ class Plan:
     realised: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("interval_ms", "arrivals_ms", "run_on_ms"):
-            if getattr(self, name) <= 0:
-                option = name.removesuffix("_ms").replace("_", "-")
+        for option, time_ms in (
+            ("interval", self.interval_ms),
+            ("arrivals-horizon", self.arrivals_ms),
+            ("run-on", self.run_on_ms),
+        ):
+            if time_ms <= 0:
                 raise ConfigError(f"{option} must be longer than nothing; nothing was run.")
         for background_ms in (self.paper_background_ms, self.plus_background_ms):
             if background_ms is not None and background_ms < _BACKGROUND_MIN_MS:
