@@ -276,7 +276,7 @@ def print_evaluation(found: Evaluation) -> None:
     show.out.print(
         f"{found.kept:,} jobs of {found.window} on {found.cluster.gpus:,} GPUs, {found.policy}", markup=False
     )
-    table = _grid(("line", "wait", "ratio", "p99 wait", "JCT", "preempt", "switch", "search"))
+    table = _grid(("line", "wait", "ratio", "p99", "JCT", "preempt", "switch", "search"))
     base = found.lines[0].metrics["wait_s_mean"]
     for line in found.lines:
         wait = line.metrics["wait_s_mean"]
@@ -291,7 +291,7 @@ def print_evaluation(found: Evaluation) -> None:
             f"{line.seconds['search'] + line.seconds.get('fixed_week_search', 0.0):.1f}",
         )
     show.out.print(table)
-    show.out.print("wait and JCT (job completion time): means in s; ratio: of wait to the first line")
+    show.out.print("in s; wait: mean, its ratio to the first line and its p99; JCT: mean job time")
     _print_segments(found)
     _print_changes(found)
     if found.statistics is not None:
