@@ -117,7 +117,14 @@ GOLDEN_ROUND = {
     "best": {"backfill": "skip"},
     "simulations": 1,
     "futures": "00000000",
-    "guards": {"gain": 1.0, "gain_min": 1.5, "running_for_s": 0.0, "dwell_s": 60.0},
+    "guards": {
+        "gain": 1.0,
+        "gain_min": 1.5,
+        "running_for_s": 0.0,
+        "dwell_s": 60.0,
+        "belief": 1.0,
+        "belief_min": 0.0,
+    },
     "stopped": "nothing to gain",
     "trials": [
         {
@@ -139,7 +146,12 @@ def test_a_header_and_a_round_as_they_are_written(folder: Path, trimtab: Trimtab
     )
     assert trimtab(command).code == 0
     header, start, first, *rest = _records(folder / "out.jsonl")
-    assert header.pop("plan")["rails"] == {"gain_min": 1.5, "dwell_ms": 60_000}
+    assert header.pop("plan")["rails"] == {
+        "gain_min": 1.5,
+        "dwell_ms": 60_000,
+        "return_ms": 0,
+        "belief_min": 0.0,
+    }
     header["trace"]["sha256"] = GOLDEN["trace"]["sha256"]  # type: ignore[index]
     assert header == GOLDEN
     assert start == {"kind": "start", "line": "selftune", "knobs": {"backfill": "skip"}, "notes": []}
