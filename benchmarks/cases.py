@@ -74,8 +74,7 @@ def copies(workload: Workload, count: int, shift_ms: int) -> Workload:
 
 def submitted_at(job: JobFacts, submit_ms: int, gpus: int | None = None) -> JobFacts:
     """Return the job as submitted at another time, with another width if one is given."""
-    width = job.gpus if gpus is None else gpus
-    return JobFacts(job.label, submit_ms, width, job.vc, job.user, job.name, job.skew_ppm, job.spread_ppm)
+    return job._replace(submit_ms=submit_ms, gpus=job.gpus if gpus is None else gpus)
 
 
 def environment_of(workload: Workload) -> Environment:

@@ -66,7 +66,11 @@ def plan(budget: int = 5, **changes: Any) -> Plan:
     """Return hourly searches that look six hours ahead and run on for twelve."""
     tuning = Tuning(objective=find_objective("wait"), budget=budget)
     found = Plan(
-        tuning=tuning, rails=Guardrails(gain_min=1.0), arrivals_ms=6 * HOUR_MS, run_on_ms=12 * HOUR_MS
+        tuning=tuning,
+        rails=Guardrails(gain_min=1.0),
+        arrivals_ms=6 * HOUR_MS,
+        run_on_ms=12 * HOUR_MS,
+        belief_min=0.0,  # the histories are shorter than a day
     )
     return replace(found, **changes)
 

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from trimtab.control.guardrails import Apply, Guardrails, Keep, Tenure, judge
+from trimtab.forecast.backtest import Belief
 from trimtab.knobs import Knobs
 
 A, B = Knobs({"num_queues": 2}), Knobs({"num_queues": 3})
@@ -73,6 +74,21 @@ def test_no_knob_goes_back_soon(left: list[tuple[dict[str, int], int]], says: st
     verdict = judge(Knobs(TWO), tenure, Knobs({**TWO, "num_queues": 3}), 2.0, rails)
     assert says in verdict.reason
     assert isinstance(verdict, Apply if says == "reaches" else Keep)
+
+
+def test_a_forecast_that_is_not_believed_changes_nothing() -> None:
+    rails = Guardrails(gain_min=1.1, belief_min=0.6)
+    doubtful = Belief(0.5, ("the last hour is like nothing that was seen before",))
+    verdict = judge(A, Tenure(DWELL_MS), B, 2.0, rails, belief=doubtful)
+    assert isinstance(verdict, Keep)
+    assert "not to be relied on: the last hour is like nothing" in verdict.reason
+    assert isinstance(judge(A, Tenure(DWELL_MS), B, 2.0, rails, belief=Belief(0.6)), Apply)
+
+
+def test_what_cannot_be_simulated_is_compared_with_nothing() -> None:
+    verdict = judge(A, Tenure(DWELL_MS), A, 1.0, RAILS, math.nan)
+    assert isinstance(verdict, Keep)
+    assert "could not be simulated" in verdict.reason
 
 
 def test_from_thrashing_every_way_out_is_taken() -> None:

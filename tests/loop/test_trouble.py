@@ -78,6 +78,15 @@ def test_no_history_stops_a_line(name: str, trouble: str) -> None:
     sound(walk(trace, name, how=how, window=window).lines[0], trace, window)
 
 
+def test_what_cannot_be_forecast_changes_nothing() -> None:
+    rows, window = TROUBLE["no history"]
+    how = plan(20, belief_min=0.6, paper_gain_min=1.0, paper_background_ms=1_800_000)
+    line = walk(table(rows), "trimtab", how=how, window=window).lines[0]
+    assert line.switches == 0
+    assert any("not to be relied on: only" in one.verdict.reason for one in line.rounds)
+    assert walk(table(rows), "trimtab", how=replace(how, belief_min=0.0), window=window).lines[0].switches
+
+
 # ---- simulations that fail --------------------------------------------------------------------------
 
 
@@ -106,11 +115,11 @@ def fates(line: Line) -> list[dict[str, Any]]:
     return [trial for one in line.rounds for trial in one.record["trials"]]
 
 
-@pytest.mark.parametrize("name", ["fixed-week", "selftune", "trimtab", "oracle"])
+@pytest.mark.parametrize("name", ["fixed-week", *TUNED])
 def test_one_broken_setting_stops_nothing_and_is_never_taken(name: str) -> None:
     trace = history(1)
     error = ZeroDivisionError("no queue")
-    line = walk(trace, name, how=plan(20), trials=Broken(four_queues, error)).lines[0]
+    line = walk(trace, name, how=plan(40), trials=Broken(four_queues, error)).lines[0]
     sound(line, trace, "12h..22h")
     assert not any(four_queues(one.knobs_after) for one in line.rounds)
     assert not four_queues(line.start_knobs)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from trimtab.control.guardrails import Guardrails, Keep, Tenure, guards, judge
 from trimtab.control.rounds import Round
+from trimtab.forecast.backtest import Belief
 from trimtab.job import JobState
 from trimtab.knobs import Knobs
 from trimtab.objective import Measured, Objective
@@ -111,7 +112,7 @@ class PoolingAdvisor:
         allowed = [
             knobs for knobs in found.costs if not tenure.undoes(scene.running, knobs, self._rails.return_ms)
         ]
-        best = min(allowed, key=lambda knobs: (scores.get(knobs, 0.0), knobs != scene.running))
+        best = min(allowed, key=lambda knobs: (scores.get(knobs, math.inf), knobs != scene.running))
         gain = self._evidence.gain(scene.running, best, 0.0)
         lower = self._evidence.gain(scene.running, best, self._sure)
         record = {"gain_lower": lower, "last_week": looked_back, **record_of(found, scene.space)}
@@ -141,11 +142,17 @@ class PoolingAdvisor:
         week = self._generation.week_again(scene)
         if week is None:
             return {}
-        found = self._trials.measure(week, self._field, self._tuning.objective)
-        costs = {knobs: one.cost for knobs, one in zip(self._field, found, strict=True)}
-        logs = {knobs: math.log1p(cost) for knobs, cost in costs.items()}
+        objective = self._tuning.objective
+        found = Search(self._field[0], objective)
+        attempt(
+            found,
+            lambda settings: [one.cost for one in self._trials.measure(week, settings, objective)],
+            [(knobs, "last week") for knobs in self._field],
+            len(self._field),
+        )
+        logs = {knobs: math.log1p(cost) for knobs, cost in found.costs.items()}
         self._evidence.add(logs, self._field, self._pooling.week)
-        return {knobs.text(): cost for knobs, cost in costs.items()}
+        return {knobs.text(): cost for knobs, cost in found.costs.items()}
 
     def _chosen_field(self, scene: Scene) -> list[Knobs]:
         """Return the settings to be tried from now on."""
@@ -332,7 +339,7 @@ def _round(
         time_s=scene.now_ms / 1000,
         knobs_before=running,
         best=best,
-        verdict=judge(running, tenure, best, gains[1], rails, found.costs[running]),
+        verdict=judge(running, tenure, best, gains[1], rails, found.costs[running], futures.belief),
         gain=gains[0],
         cost_running=found.costs[running],
         cost_best=found.costs[best],
@@ -344,7 +351,7 @@ def _round(
         record={
             "futures": digest_of(futures.situations),
             "remaining_model": futures.model_version,
-            "guards": guards(tenure, gains[1], rails),
+            "guards": guards(tenure, gains[1], rails, futures.belief),
             "measured": futures.jsonable(),
             "seconds": {"forecast": futures.forecast_s, "search": search_s - futures.forecast_s},
             **record,
@@ -359,6 +366,7 @@ class Futures:
     situations: Sequence[Situation]
     trials: Trials
     objective: Objective
+    belief: Belief
     began_s: float  # when they began to be made
     forecast_s: float  # how long it took
     model_version: int | None = None  # of the model that drew remaining times
@@ -380,7 +388,16 @@ class Futures:
         situations = make(scene, most)
         forecast_s = wall_s() - began_s
         own = None if generation.how.common else lambda place: generation.situations(scene, most, place)
-        return cls(situations, trials, objective, began_s, forecast_s, generation.model_version, own)
+        return cls(
+            situations,
+            trials,
+            objective,
+            generation.belief,
+            began_s,
+            forecast_s,
+            generation.model_version,
+            own,
+        )
 
     def __post_init__(self) -> None:
         self._measured: dict[Knobs, list[Measured]] = {}

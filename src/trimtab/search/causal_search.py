@@ -51,7 +51,8 @@ class Rules:
         leave_scope: Chance that a round proposes as if there were no scope.
         refit_every: New measurements after which the model is fitted again.
         refits_max: The most fits of one search.
-        budget_s: Seconds from its beginning after which no round of a search begins, in place of a number of
+        rounds_max: The most rounds of proposals of one search, however many were rejected.
+        budget_s: Seconds from its beginning after which no round of a search begins, in place of rounds and
             simulations; None to be the same on every machine.
     """
 
@@ -63,6 +64,7 @@ class Rules:
     leave_scope: float = 0.2
     refit_every: int = 5
     refits_max: int = 8
+    rounds_max: int = 40
     budget_s: float | None = None
 
 
@@ -229,6 +231,9 @@ class _Session:
         while found.simulated < self._simulations_max:
             if budget_s is not None and wall_s() - self._began_s > budget_s:
                 found.stopped = f"time spent after {rounds} rounds"
+                return
+            if budget_s is None and rounds >= self._rules.rounds_max:
+                found.stopped = f"{rounds} rounds"
                 return
             tickets, before = sampler.ask(), found.simulated
             if not tickets or stale >= self._tuning.budget:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -69,6 +69,7 @@ class _Side:
 def _measured_pairs(stored: Stored, source: str) -> SpeedTable:
     table = read_table(stored, source)
     one, other = _side(table, 1), _side(table, 2)
+    memory_mib = _memory_mib(table)
     rows: dict[tuple[Config, Config], int] = {}
     for row, pair in enumerate(zip(one.configs, other.configs, strict=True)):
         twin = next((known for known in (pair, pair[::-1]) if known in rows), None)
@@ -77,7 +78,6 @@ def _measured_pairs(stored: Stored, source: str) -> SpeedTable:
             _refuse(table, row, f"{names} stands in line {rows[twin] + 2} already")
         rows[pair] = row
     pairs = {pair: (one.speeds_ppm[row], other.speeds_ppm[row]) for pair, row in rows.items()}
-    memory_mib = table.text.with_columns(both_mib=number(table.get("gmem")))["both_mib"]
     alike_mib = {pair[0]: memory_mib[row] for pair, row in rows.items() if pair[0] == pair[1]}
     profiles = tuple(
         (1, _profile(config, alike_mib.get(config)))
@@ -97,18 +97,16 @@ def _side(table: Table, side: int) -> _Side:
         "speed": number(table.get(names[1])),
     }
     rows = table.text.select(**asked)
-    for rule, broken in (
-        (f"model{side} is empty", pl.col("model").is_null()),
-        (f"amp{side} must be 0 or 1", ~pl.col("amp").is_in(["0", "1"])),
-        (f"gpu_num{side} must be 1: only pairs on one GPU are used", number(pl.col("gpus")) != 1),
-        (f"gpu_num{side} is not a number", number(pl.col("gpus")).is_null()),
-        (f"speed{side} must be a number: 1 is the speed alone", pl.col("speed").is_null()),
-        (f"speed{side} must be above 0: a pair that does not run is no row", pl.col("speed") <= 0),
-        (f"speed{side} must be at most {SPEED_MAX:g}: 1 is the speed alone", pl.col("speed") > SPEED_MAX),
-    ):
-        places = rows.select(broken.fill_null(False).arg_true()).to_series().to_list()
-        if places:
-            _refuse(table, places[0], rule, len(places) - 1)
+    rules = {
+        f"model{side} is empty": pl.col("model").is_null(),
+        f"amp{side} must be 0 or 1": ~pl.col("amp").is_in(["0", "1"]),
+        f"gpu_num{side} must be 1: only pairs on one GPU are used": number(pl.col("gpus")).ne_missing(1.0),
+        f"speed{side} must be a number: 1 is the speed alone": pl.col("speed").is_null(),
+        f"speed{side} must be above 0: a pair that does not run is no row": pl.col("speed") <= 0,
+        f"speed{side} must be at most {SPEED_MAX:g}: 1 is the speed alone": pl.col("speed") > SPEED_MAX,
+    }
+    for rule, broken in rules.items():
+        _check(table, rows, rule, broken)
     configs = [
         ("/".join(part for part in (model, dataset, batch) if part is not None), amp == "1")
         for model, dataset, batch, amp in rows.select("model", "dataset", "batchsize", "amp").iter_rows()
@@ -116,11 +114,25 @@ def _side(table: Table, side: int) -> _Side:
     return _Side(configs, [max(1, round(speed * FULL_SPEED_PPM)) for speed in rows["speed"]])
 
 
+def _memory_mib(table: Table) -> list[float | None]:
+    rows = table.text.with_columns(written=table.get("gmem"), both_mib=number(table.get("gmem")))
+    wrong = pl.col("written").is_not_null() & ~(pl.col("both_mib") > 0).fill_null(False)
+    _check(table, rows, "gmem must be MiB above 0, or empty", wrong)
+    return rows["both_mib"].to_list()
+
+
+def _check(table: Table, rows: pl.DataFrame, rule: str, broken: pl.Expr) -> None:
+    """Refuse the first row that breaks a rule, and count the others."""
+    places = rows.select(broken.fill_null(False).arg_true()).to_series().to_list()
+    if places:
+        _refuse(table, places[0], rule, len(places) - 1)
+
+
 def _refuse(table: Table, row: int, rule: str, more: int = 0) -> NoReturn:
     others = f" (and {more:,} more)" if more else ""
-    written = ",".join("" if value is None else value for value in table.text.row(row))
+    written = " ".join(",".join("" if value is None else value for value in table.text.row(row)).split())
     raise InputError(
-        f"speeds {table.source}: line {row + 2}{others}: {rule}; nothing was loaded. It says: {written}"
+        f"speeds {table.source}: line {row + 2}{others}: {rule}; nothing was loaded. It says: {written[:200]}"
     )
 
 
@@ -157,7 +169,7 @@ def _throughputs(stored: Stored, source: str, gpu: str) -> SpeedTable:
     for (model, gpus), row in sorted(apart.items()):
         steps = _steps(row.get("null"), source)
         if gpus > 1 and steps > 0 and (model, gpus) in alone:
-            spread.setdefault(model, []).append((gpus, _ppm(steps, alone[model, gpus])))
+            spread.setdefault(model, []).append((gpus, _ppm(steps, alone[model, gpus], source)))
     if not alone:
         raise InputError(f"speeds {source}: no job of {gpu} ran alone; nothing was loaded.")
     return SpeedTable(
@@ -176,24 +188,35 @@ def _pairs(
     """Return the pairs on one GPU, in ppm of alone, and those that do not fit together (0 steps a second)."""
     pairs: dict[tuple[Config, Config], tuple[int, int]] = {}
     never: set[tuple[Config, Config]] = set()
-    for key, row in together.items():
+    seen: dict[tuple[Key, Key], tuple[float, float]] = {}
+    for one, other, steps in _beside(together, source):
+        if (one, other) in seen:  # the other way round
+            if seen[one, other] != steps:
+                both = f"{one} beside {other} is not what {other} beside {one} is"
+                raise InputError(f"speeds {source}: {both}; nothing was loaded.")
+            continue
+        seen[other, one] = steps[::-1]
+        configs = (one[0], False), (other[0], False)
+        if min(steps) == 0:
+            never.add(configs)
+        elif one in alone and other in alone:
+            pairs[configs] = _ppm(steps[0], alone[one], source), _ppm(steps[1], alone[other], source)
+    return pairs, never
+
+
+def _beside(
+    together: Mapping[Key, Mapping[str, Any]], source: str
+) -> Iterator[tuple[Key, Key, tuple[float, float]]]:
+    """Yield each two jobs on one GPU with the steps a second of both."""
+    for one, row in together.items():
         for text, both in row.items():
-            if text == "null" or key[1] != 1:
-                continue
-            other = _key(text, source)
-            configs = (key[0], False), (other[0], False)
-            if configs[::-1] in pairs or configs[::-1] in never:
+            if text == "null" or one[1] != 1:
                 continue
             if not isinstance(both, list) or len(both) != 2:
                 raise InputError(
-                    f"speeds {source}: {key} beside {text} is no pair of numbers; nothing was loaded."
+                    f"speeds {source}: {one} beside {text} is no pair of numbers; nothing was loaded."
                 )
-            steps = _steps(both[0], source), _steps(both[1], source)
-            if min(steps) == 0:
-                never.add(configs)
-            elif key in alone and other in alone:
-                pairs[configs] = _ppm(steps[0], alone[key]), _ppm(steps[1], alone[other])
-    return pairs, never
+            yield one, _key(text, source), (_steps(both[0], source), _steps(both[1], source))
 
 
 def _rows(found: Any, source: str, where: str) -> dict[Key, Mapping[str, Any]]:
@@ -216,10 +239,17 @@ def _key(text: str, source: str) -> Key:
 def _steps(value: Any, source: str) -> float:
     """Return steps a second, 0 where there are none."""
     steps = value if isinstance(value, (int, float)) else math.nan
-    if value is not None and not 0 <= steps < math.inf:
-        raise InputError(f"speeds {source}: {value!r} is no number of steps a second; nothing was loaded.")
+    if value is not None and not 0 <= steps < 1e300:
+        raise InputError(
+            f"speeds {source}: {repr(value)[:80]} is no number of steps a second; nothing was loaded."
+        )
     return 0.0 if value is None else float(steps)
 
 
-def _ppm(steps: float, alone: float) -> int:
+def _ppm(steps: float, alone: float, source: str) -> int:
+    if steps > SPEED_MAX * alone:
+        raise InputError(
+            f"speeds {source}: {steps:g} steps a second where {alone:g} are usual: more than "
+            f"{SPEED_MAX:g} times as fast; nothing was loaded."
+        )
     return max(1, round(steps / alone * FULL_SPEED_PPM))

@@ -30,6 +30,7 @@ from trimtab.control.guardrails import Tenure
 from trimtab.control.journal import Recorded
 from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError, InputError, UnknownName
+from trimtab.forecast.backtest import FULL
 from trimtab.job import FULL_SPEED_PPM
 from trimtab.knobs import Knobs
 from trimtab.objective import find_objective
@@ -327,4 +328,4 @@ def _futures(stage: Stage, case: _Case, futures: Sequence[Future]) -> Futures:
 
 
 def _futures_of(stage: Stage, situations: Sequence[Situation]) -> Futures:
-    return Futures(situations, stage.trials, stage.plan.tuning.objective, 0.0, 0.0)
+    return Futures(situations, stage.trials, stage.plan.tuning.objective, FULL, 0.0, 0.0)

@@ -84,6 +84,8 @@ class Plan:
         run_on_ms: How long a candidate's simulation runs on (oracle); the next hour alone is myopic.
         paper, plus: What the lines trimtab and trimtab-plus forecast.
         paper_gain_min: The gain that trimtab changes for.
+        belief_min: The least belief in a forecast from the last hour that is acted on: not where that hour is
+            like nothing seen before, in an outage, or with a history of less than a day.
         aggregate: Whether trimtab may search on merged jobs.
         paper_background_ms, plus_background_ms: Time between the light rounds that the two make between
             searches; None for none.
@@ -101,6 +103,7 @@ class Plan:
     paper: Forecasting = PAPER
     plus: Forecasting = PLUS
     paper_gain_min: float = 1.1
+    belief_min: float = 0.6
     aggregate: bool = True
     paper_background_ms: int | None = 300_000
     plus_background_ms: int | None = None
@@ -111,9 +114,12 @@ class Plan:
     realised: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("interval_ms", "arrivals_ms", "run_on_ms"):
-            if getattr(self, name) <= 0:
-                option = name.removesuffix("_ms").replace("_", "-")
+        for option, time_ms in (
+            ("interval", self.interval_ms),
+            ("arrivals-horizon", self.arrivals_ms),
+            ("run-on", self.run_on_ms),
+        ):
+            if time_ms <= 0:
                 raise ConfigError(f"{option} must be longer than nothing; nothing was run.")
         for background_ms in (self.paper_background_ms, self.plus_background_ms):
             if background_ms is not None and background_ms < _BACKGROUND_MIN_MS:
@@ -293,14 +299,15 @@ def _forecasted(stage: Stage, line: str, week: Week | None) -> Forecasted:
     if line == "trimtab":
         how, background_ms = plan.paper, plan.paper_background_ms
     generation = Generation(how, seeds)
-    light = BackgroundAdvisor(generation, stage.trials, plan.tuning, plan.rails, seeds)
+    rails = replace(plan.rails, belief_min=plan.belief_min)
+    light = BackgroundAdvisor(generation, stage.trials, plan.tuning, rails, seeds)
     return Forecasted(stage, generation, _advisor(stage, line, week, generation), light, background_ms)
 
 
 def _advisor(stage: Stage, line: str, week: Week | None, generation: Generation) -> Advisor:
     plan, seeds = stage.plan, Seeds(stage.world.seed)
     if line == "trimtab":
-        rails = replace(plan.rails, gain_min=plan.paper_gain_min)
+        rails = replace(plan.rails, gain_min=plan.paper_gain_min, belief_min=plan.belief_min)
         return CausalAdvisor(generation, stage.trials, plan.tuning, rails, seeds, plan.rules, plan.aggregate)
     costs = week.costs if week else {}
     prior = {knobs: math.log1p(cost) for knobs, cost in costs.items() if not math.isnan(cost)}
