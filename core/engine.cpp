@@ -458,7 +458,7 @@ void Engine::decide(Partition& part) {
     part.count(now_ms_, 0);
     Verdict verdict = environment_.decider->decide(view(part));
     const bool is_idle = verdict.is_empty && part.running.empty();
-    carry_out(part, std::move(verdict));
+    carry_out(part, verdict);
     idle_passes_ = is_idle ? idle_passes_ + 1 : 0;
     part.review_ms = environment_.decider->next_review_ms(view(part));
     part.lease_due_ms = lease_due_ms(part, now_ms_ + 1);
@@ -467,9 +467,8 @@ void Engine::decide(Partition& part) {
 // The same for Themis, which knows who waits and whose lease ends next.
 void Engine::auction(Partition& part) {
     part.count(now_ms_, 0);
-    Verdict verdict;
-    themis_.run(scene(), part, verdict);
-    carry_out(part, std::move(verdict));
+    themis_.run(scene(), part, verdict_);
+    carry_out(part, verdict_);
     part.review_ms = Themis::next_review_ms(scene(), part);
     part.lease_due_ms = part.desk.waiting().empty() ? std::int64_t{NONE} : part.desk.next_end_ms(jobs_);
 }
@@ -501,11 +500,11 @@ View Engine::view(const Partition& part) {
 }
 
 // Enter checked decisions in the index, and do what they say.
-void Engine::carry_out(Partition& part, Verdict verdict) {
+void Engine::carry_out(Partition& part, Verdict& verdict) {
     for (const JobId id : verdict.lost) part.index.add(part.top(at(id)), part.levels, at(id).nodes, 1);
     for (const auto& [id, nodes] : verdict.places) part.index.add(0, part.levels, nodes, -1);
-    walk_.lost = std::move(verdict.lost);
-    walk_.places = std::move(verdict.places);
+    walk_.lost.swap(verdict.lost);
+    walk_.places.swap(verdict.places);
     commit(part);
     for (const Grant& grant : verdict.grants) {
         at(grant.job).lease(grant.start_ms, grant.end_ms, grant.renewal_ms);

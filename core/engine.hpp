@@ -151,7 +151,7 @@ private:
     Ms lease_due_ms(const Partition& part, Ms from_ms) const;
     bool is_whole_pass() const { return environment_.decider != nullptr || plan_.auction.has_value(); }
     View view(const Partition& part);
-    void carry_out(Partition& part, Verdict verdict);
+    void carry_out(Partition& part, Verdict& verdict);
     void commit(Partition& part);
     void start(Partition& part, Job& job, Nodes nodes);
     void stop(Partition& part, Job& job);
@@ -209,6 +209,7 @@ private:
     Log log_;
     Walk walk_;
     Themis themis_;
+    Verdict verdict_;  // of an auction
     std::vector<JobId> settlers_, dropped_;  // scratch of a commit
 };
 

@@ -57,14 +57,17 @@ void Themis::run(const Scene& scene, Partition& part, Verdict& verdict) {
     settle_leases();
     const bool is_due = rules().delay_ms == 0 || part.review_ms == scene.now_ms;
     if (part.desk.waiting().empty() || !is_due) return;
-    const std::vector<JobId>& ended = part.desk.ended;
     const Layer& free = part.index.layer(0);
-    if (ended.empty() && free.total() == 0) return;
-    offered_ = free;
-    for (const JobId id : ended) offered_.add(scene.job(id).nodes, 1);
-    bid();
-    order();
-    walk(bids_.size(), -1, verdict);
+    if (part.desk.ended.empty() && free.total() == 0) return;
+    offer(free);
+    if (serves_anyone()) {
+        bid();
+        order();
+        walk(bids_.size(), -1, verdict);
+    } else {  // all who hold GPUs go on
+        visible_ = 0;
+        kept_ = part.desk.ended;
+    }
     grant(verdict);
     part.desk.ended.clear();
 }
@@ -87,7 +90,10 @@ void Themis::settle_leases() {
     if (part_->renewal_ms != rules().lease_ms) {
         part_->renewal_ms = rules().lease_ms;
         for (const JobId id : part_->running) {
-            if (stand(scene_->job(id))) desk.lease(scene_->job(id));
+            Job& job = scene_->job(id);
+            const Ms end_before_ms = job.lease_end_ms;
+            stand(job);
+            if (job.lease_end_ms != end_before_ms) desk.lease(job);  // else it is in line already
         }
     }
     const auto is_gone = [this](JobId id) {
@@ -102,9 +108,9 @@ void Themis::settle_leases() {
     }
 }
 
-// Let a running job's lease stand as it does by now; return whether it changes. See `_standing`.
-bool Themis::stand(Job& job) const {
-    if (job.lease_end_ms == NONE) return false;
+// Let a running job's lease stand as it does by now; see `_standing`.
+void Themis::stand(Job& job) const {
+    if (job.lease_end_ms == NONE) return;
     const Ms now_ms = scene_->now_ms, lease_ms = rules().lease_ms;
     Ms start_ms = job.lease_start_ms, end_ms = job.lease_end_ms;
     if (end_ms < now_ms && part_->review_ms == NONE) {
@@ -116,9 +122,21 @@ bool Themis::stand(Job& job) const {
         start_ms = now_ms;
         end_ms = now_ms + lease_ms;
     }
-    if (end_ms == job.lease_end_ms && job.renewal_ms == lease_ms) return false;
-    job.lease(start_ms, end_ms, lease_ms);
-    return true;
+    if (end_ms != job.lease_end_ms || job.renewal_ms != lease_ms) job.lease(start_ms, end_ms, lease_ms);
+}
+
+// ---- what is offered -------------------------------------------------------------------------------
+
+// Offer what is free, and the GPUs of jobs whose lease has ended.
+void Themis::offer(const Layer& free) {
+    offered_ = free;
+    for (const JobId id : part_->desk.ended) offered_.add(scene_->job(id).nodes, 1);
+}
+
+// Whether a waiting job is no wider than that.
+bool Themis::serves_anyone() const {
+    const std::vector<JobId>& waiting = part_->desk.waiting();
+    return std::any_of(waiting.begin(), waiting.end(), [this](JobId id) { return scene_->job(id).gpus <= offered_.total(); });
 }
 
 // ---- bids ------------------------------------------------------------------------------------------
@@ -165,48 +183,60 @@ std::int64_t Themis::rho_ppm(const Job& job, Ms time_ms, Ms run_ms) const {
 
 // ---- order -----------------------------------------------------------------------------------------
 
-// The visible bids by what waiting would cost them, then the others by falling rho.
+// The visible bids by what waiting would cost them, then the others by falling rho; without those that are too wide.
 void Themis::order() {
     const auto worse = [](const Bid& one, const Bid& two) {
         return one.rho_ppm != two.rho_ppm ? one.rho_ppm > two.rho_ppm : one.id < two.id;
     };
-    std::sort(bids_.begin(), bids_.end(), worse);
-    const auto share = ceil_div(rules().visible_ppm * static_cast<std::int64_t>(bids_.size()), PPM);
-    visible_ = static_cast<std::size_t>(std::max<std::int64_t>(1, share));
-    order_by_gain(visible_);
+    const auto count = static_cast<std::int64_t>(bids_.size());
+    const std::int64_t share = std::max<std::int64_t>(1, ceil_div(rules().visible_ppm * count, PPM));
+    const auto seen = bids_.begin() + static_cast<std::ptrdiff_t>(share);
+    std::nth_element(bids_.begin(), seen, bids_.end(), worse);
+    const auto is_wide = [this](const Bid& bid) { return bid.gpus > offered_.total(); };
+    const auto seen_end = std::remove_if(bids_.begin(), seen, is_wide);
+    visible_ = static_cast<std::size_t>(seen_end - bids_.begin());
+    bids_.erase(std::remove_if(seen, bids_.end(), is_wide), bids_.end());
+    bids_.erase(seen_end, seen);
+    std::sort(bids_.begin() + static_cast<std::ptrdiff_t>(visible_), bids_.end(), worse);
+    order_by_gain();
 }
 
-void Themis::order_by_gain(std::size_t count) {
-    const auto end = bids_.begin() + static_cast<std::ptrdiff_t>(count);
-    std::sort(bids_.begin(), end, [](const Bid& one, const Bid& two) {  // the first one last
-        if (one.time_ms != two.time_ms) return one.time_ms > two.time_ms;
-        return one.rho_ppm != two.rho_ppm ? one.rho_ppm < two.rho_ppm : one.id > two.id;
+void Themis::order_by_gain() {
+    const auto end = bids_.begin() + static_cast<std::ptrdiff_t>(visible_);
+    std::sort(bids_.begin(), end, [](const Bid& one, const Bid& two) {
+        if (one.time_ms != two.time_ms) return one.time_ms < two.time_ms;
+        return one.rho_ppm != two.rho_ppm ? one.rho_ppm > two.rho_ppm : one.id < two.id;
     });
-    for (Width& width : widths_) width.bids.clear();
-    for (auto bid = bids_.begin(); bid != end; ++bid) {
+    const std::int32_t gpus = visible_ == 0 ? 0 : bids_.front().member_gpus;
+    if (std::all_of(bids_.begin(), end, [gpus](const Bid& bid) { return bid.member_gpus == gpus; })) return;
+    widths_.clear();
+    for (auto bid = end; bid != bids_.begin();) {
+        --bid;  // the first one last
         const auto is_its = [bid](const Width& width) { return width.member_gpus == bid->member_gpus; };
         auto width = std::find_if(widths_.begin(), widths_.end(), is_its);
-        if (width == widths_.end()) width = widths_.insert(width, Width{bid->member_gpus, {}, NONE});
+        if (width == widths_.end()) width = widths_.insert(width, Width{bid->member_gpus, 0, {}});
         width->bids.push_back(*bid);
     }
-    const auto look = [this](Width& width) {
-        const Ms time_ms = width.bids.empty() ? 1 : width.bids.back().time_ms;
-        width.gain = log2_units(time_ms + rules().lease_ms, time_ms);
-    };
-    const auto is_first = [](const Width& one, const Width& two) {
-        if (one.bids.empty() || two.bids.empty()) return !one.bids.empty();
-        const std::int64_t its = one.gain * two.member_gpus, other = two.gain * one.member_gpus;
-        if (its != other) return its > other;
-        const Bid &bid = one.bids.back(), &second = two.bids.back();
-        return bid.rho_ppm != second.rho_ppm ? bid.rho_ppm > second.rho_ppm : bid.id < second.id;
-    };
     for (Width& width : widths_) look(width);
     for (auto bid = bids_.begin(); bid != end; ++bid) {
-        const auto width = std::min_element(widths_.begin(), widths_.end(), is_first);
+        const auto width = std::min_element(widths_.begin(), widths_.end(), Width::is_before);
         *bid = width->bids.back();
         width->bids.pop_back();
-        look(*width);
+        width->bids.empty() ? static_cast<void>(widths_.erase(width)) : look(*width);
     }
+}
+
+// See what the first of a width would gain.
+void Themis::look(Width& width) const {
+    const Ms time_ms = width.bids.back().time_ms;
+    width.gain = log2_units(time_ms + rules().lease_ms, time_ms);
+}
+
+bool Themis::Width::is_before(const Width& one, const Width& two) {
+    const std::int64_t its = one.gain * two.member_gpus, other = two.gain * one.member_gpus;
+    if (its != other) return its > other;
+    const Bid &bid = one.bids.back(), &second = two.bids.back();
+    return bid.rho_ppm != second.rho_ppm ? bid.rho_ppm > second.rho_ppm : bid.id < second.id;
 }
 
 // ---- the walk --------------------------------------------------------------------------------------

@@ -43,20 +43,25 @@ private:
     // The waiting bids of one width, the first one last, and what its first one would gain.
     struct Width {
         std::int32_t member_gpus;
-        std::vector<Bid> bids;
         std::int64_t gain;
+        std::vector<Bid> bids;
+
+        static bool is_before(const Width& one, const Width& two);
     };
 
     using Ids = std::vector<JobId>;
 
     void settle_leases();
-    bool stand(Job& job) const;
+    void stand(Job& job) const;
+    void offer(const Layer& free);
+    bool serves_anyone() const;
     void bid();
     Bid bid_of(const Job& job, std::int64_t speed_ppm) const;
     std::int64_t speed_of(const Job& job);
     std::int64_t rho_ppm(const Job& job, Ms time_ms, Ms run_ms) const;
     void order();
-    void order_by_gain(std::size_t count);
+    void order_by_gain();
+    void look(Width& width) const;
     void walk(std::size_t count, JobId absent, Verdict& found);
     bool place(const Job& job, Nodes& found);
     void grant(Verdict& verdict);
