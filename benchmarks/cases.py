@@ -117,6 +117,7 @@ CASES = {
         _built_in("fifo", "window", "fifo", 100),
         _built_in("srtf", "window", "srtf", 80),
         _built_in("srsf", "window", "srsf", 80),
+        _built_in("themis", "window", "themis", 80),
         _built_in("by-submit", "window", "tiresias", 100, in_queue_order="submit"),
         Case("hooks", "window", HookTiresias, 100),
         _built_in("whole", "whole", "tiresias", 100),

@@ -239,6 +239,7 @@ TOPICS: dict[str, Topic] = {
     "fifo": _window("fifo", "FIFO strict, two weeks, 100 x 8", 4),
     "srtf": _window("srtf", "SRTF, two weeks, 80 x 8", 25),
     "srsf": _window("srsf", "SRSF, two weeks, 80 x 8", 25),
+    "themis": _window("themis", "Themis, two weeks, 80 x 8", 150),
     "hooks": Topic(
         (*_measurements("by-submit", "hooks"), "test_hooks_schedule_as_the_built_in"),
         _hook_rows,

@@ -101,7 +101,8 @@ nb::tuple to_tuple(const Job& job, const Grades& grades) {
                           nb::tuple(nb::cast(grades)), job.place, job.since_ms, job.held_ms, job.graded_ms, job.done,
                           job.speed_ppm, job.overhead_ms, job.paid_ms, optional(job.first_ms), optional(job.started_ms),
                           job.stopped_ms, optional(job.first_start_ms), job.preemptions, job.promotions,
-                          nb::tuple(nodes), job.shielded, job.stamp);
+                          nb::tuple(nodes), job.shielded, optional(job.lease_start_ms), optional(job.lease_end_ms),
+                          optional(job.renewal_ms), job.submit_job_ms, job.stamp);
 }
 
 Job from_tuple(const nb::tuple& values, const Workload& workload, SavedState& saved) {
@@ -138,6 +139,10 @@ Job from_tuple(const nb::tuple& values, const Workload& workload, SavedState& sa
         job.nodes.add({node, count});
     }
     job.shielded = nb::cast<bool>(values[next++]);
+    job.lease_start_ms = take();
+    job.lease_end_ms = take();
+    job.renewal_ms = take();
+    job.submit_job_ms = take();
     job.stamp = static_cast<std::uint32_t>(take());
     job.gpus = workload.gpus.at(static_cast<std::size_t>(job.id));
     job.member_gpus = workload.member_gpus.at(static_cast<std::size_t>(job.id));
@@ -162,6 +167,7 @@ nb::dict save(Engine& engine) {
     nb::list reviews_ms;
     for (const Ms review_ms : saved.reviews_ms) reviews_ms.append(optional(review_ms));
     found["reviews_ms"] = nb::tuple(reviews_ms);
+    found["job_ms"] = nb::tuple(nb::cast(saved.job_ms));
     found["crossing"] = nb::tuple(nb::cast(saved.crossing));
     return found;
 }
@@ -182,6 +188,7 @@ void restore(Engine& engine, const nb::dict& state) {
     saved.sampled = sampled.first;
     saved.sampled_ms = sampled.second;
     for (const nb::handle review_ms : nb::cast<nb::tuple>(state["reviews_ms"])) saved.reviews_ms.push_back(number(review_ms));
+    saved.job_ms = nb::cast<std::vector<std::int64_t>>(state["job_ms"]);
     saved.crossing = nb::cast<std::vector<JobId>>(state["crossing"]);
     engine.restore(saved);
 }
@@ -216,7 +223,8 @@ nb::tuple outcomes(const Engine& engine) {
         column<Ms>(engine, 0, [](const Job& job) { return job.held_ms; }),
         column<Ms>(engine, 0, [](const Job& job) { return job.paid_ms; }),
         column<std::int64_t>(engine, 0, [](const Job& job) { return job.preemptions; }),
-        column<bool>(engine, false, [](const Job& job) { return job.state == State::rejected; }));
+        column<bool>(engine, false, [](const Job& job) { return job.state == State::rejected; }),
+        column<std::int64_t>(engine, 0, [](const Job& job) { return job.life_job_ms; }));
 }
 
 std::shared_ptr<Workload> make_workload(const Column<Ms>& submit_ms, const Column<Ms>& duration_ms,
@@ -271,7 +279,7 @@ nb::list stays(const Situation& situation, const std::vector<Plan>& plans, std::
     without_python(here, [&] { computed = situation.stays(plans, here ? 1 : threads); });
     nb::list found;
     for (const Stays& one : computed) {
-        found.append(nb::make_tuple(array(one.age_ms), array(one.idle_ms), array(one.members),
+        found.append(nb::make_tuple(array(one.age_ms), array(one.idle_ms), array(one.members), array(one.fair),
                                     nb::make_tuple(one.jobs, one.run_ms, one.queue_ms, one.restart_ms, one.preemptions),
                                     one.thrashes, one.stuck, one.first_stuck));
     }
@@ -359,6 +367,10 @@ NB_MODULE(_core, module) {
         .def_rw("hooks_level", &Plan::hooks_level)
         .def_rw("hooks_change", &Plan::hooks_change)
         .def_rw("hooks_consolidate", &Plan::hooks_consolidate)
+        .def("set_auction", [](Plan& plan, Ms lease_ms, bool cuts, std::int64_t visible_ppm, bool paper,
+                               std::int64_t threshold_ppm, Ms delay_ms, bool payment) {
+            plan.auction = AuctionRules{lease_ms, cuts, visible_ppm, paper, threshold_ppm, delay_ms, payment};
+        }, "lease_ms"_a, "cuts"_a, "visible_ppm"_a, "paper"_a, "threshold_ppm"_a, "delay_ms"_a, "payment"_a)
         .def("set_planner", [](Plan& plan, std::shared_ptr<Planner> planner) { plan.planner = std::move(planner); },
              "planner"_a);
 

@@ -73,7 +73,14 @@ void Engine::check_jobs() const {
     }
     if (used != used_gpus_) throw InvariantError("the number of GPUs in use is not kept up");
     if (environment_.decider) return;
-    for (const Partition& part : parts_) part.queue.all(jobs_, queued);
+    for (const Partition& part : parts_) {
+        part.queue.all(jobs_, queued);
+        if (!plan_.auction) continue;
+        queued.insert(queued.end(), part.desk.waiting().begin(), part.desk.waiting().end());
+        for (const JobId id : part.running) {
+            if (!part.desk.has(job(id))) throw InvariantError("a lease is not in line");
+        }
+    }
     std::sort(queued.begin(), queued.end());
     if (queued != pending) throw InvariantError("the queues do not hold each pending job once");
 }

@@ -93,8 +93,11 @@ Ms Engine::next_ms() {
     Ms next = NEVER_MS;
     if (!timers_.empty()) next = timers_.first().time_ms;
     if (tick_ms_ != NONE) next = std::min(next, tick_ms_);
-    if (environment_.decider) {
-        for (const Partition& part : parts_) next = part.review_ms == NONE ? next : std::min(next, part.review_ms);
+    if (is_whole_pass()) {
+        for (const Partition& part : parts_) {
+            if (part.review_ms != NONE) next = std::min(next, part.review_ms);
+            if (part.lease_due_ms != NONE) next = std::min(next, part.lease_due_ms);
+        }
     }
     if (arrived_ < workload_->size()) {
         next = std::min(next, workload_->submit_ms[static_cast<std::size_t>(arrived_)]);
@@ -121,9 +124,7 @@ void Engine::instant(Ms now_ms) {
         }
     }
     for (Partition& part : parts_) {
-        if (part.review_ms != now_ms) continue;
-        part.review_ms = NONE;
-        part.dirty = true;
+        part.dirty = part.dirty || part.review_ms == now_ms || part.lease_due_ms == now_ms;
     }
     while (!updates_.empty() && updates_.front().first <= now_ms) {
         Plan plan = std::move(updates_.front().second);
@@ -169,6 +170,8 @@ void Engine::arrive(JobId id) {
     job.grades = plan_grades_;
     job.level = level_of(job, grades_of(job), plan_);
     job.place = ++tail_place_;
+    home_of(job).count(now_ms_, job.gpus / job.member_gpus);
+    job.submit_job_ms = home_of(job).job_ms;
     link(job);
     enqueue(job);
 }
@@ -207,6 +210,8 @@ void Engine::finish(Job& job) {
     }
     job.done = work;
     release(job);
+    home_of(job).count(now_ms_, -(job.gpus / job.member_gpus));
+    job.life_job_ms = home_of(job).life_job_ms(job);
     job.state = State::finished;
     ++job.stamp;
     timers_.erase(job.id);
@@ -359,7 +364,8 @@ void Engine::refresh_sample() {
 // Enter a pending job in its queue, and the time at which it will be starving.
 void Engine::enqueue(Job& job) {
     Partition& part = home_of(job);
-    if (!environment_.decider) part.queue.push(job, order_of(job, grades_of(job), now_ms_, plan_), class_of(job));
+    if (plan_.auction) part.desk.wait(job);
+    if (!is_whole_pass()) part.queue.push(job, order_of(job, grades_of(job), now_ms_, plan_), class_of(job));
     const Ms due_ms = starved_ms(job);
     due_ms == NONE ? timers_.erase(job.id) : timers_.set({due_ms, job.id, Timed::promote});
     part.dirty = true;
@@ -439,6 +445,8 @@ void Engine::pass(Partition& part) {
     part.dirty = false;
     if (environment_.decider) {
         decide(part);
+    } else if (plan_.auction) {
+        auction(part);
     } else {
         walk_.run(scene(), part);
         commit(part);
@@ -447,16 +455,41 @@ void Engine::pass(Partition& part) {
 
 // Ask a whole-pass policy, and when it wants to be asked again.
 void Engine::decide(Partition& part) {
+    part.count(now_ms_, 0);
     Verdict verdict = environment_.decider->decide(view(part));
     const bool is_idle = verdict.is_empty && part.running.empty();
-    carry_out(part, std::move(verdict));
+    carry_out(part, verdict);
     idle_passes_ = is_idle ? idle_passes_ + 1 : 0;
     part.review_ms = environment_.decider->next_review_ms(view(part));
+    part.lease_due_ms = lease_due_ms(part, now_ms_ + 1);
+}
+
+// The same for Themis, which knows who waits and whose lease ends next.
+void Engine::auction(Partition& part) {
+    part.count(now_ms_, 0);
+    themis_.run(scene(), part, verdict_);
+    carry_out(part, verdict_);
+    part.review_ms = Themis::next_review_ms(scene(), part);
+    part.lease_due_ms = part.desk.waiting().empty() ? std::int64_t{NONE} : part.desk.next_end_ms(jobs_);
+}
+
+// When the first lease ends, not before an instant, if a job waits; else nobody need be asked.
+Ms Engine::lease_due_ms(const Partition& part, Ms from_ms) const {
+    Ms due_ms = NONE;
+    bool waits = false;
+    for (JobId id = first_; id >= 0; id = job(id).after) {
+        const Job& one = job(id);
+        if (&parts_[static_cast<std::size_t>(one.home)] != &part) continue;
+        waits = waits || one.state == State::pending;
+        const bool is_later = one.lease_end_ms == NONE || one.lease_end_ms < from_ms;
+        if (!is_later && (due_ms == NONE || one.lease_end_ms < due_ms)) due_ms = one.lease_end_ms;
+    }
+    return waits ? due_ms : std::int64_t{NONE};
 }
 
 View Engine::view(const Partition& part) {
     View view{now_ms_, static_cast<std::int32_t>(&part - parts_.data()), plan_.knobs, {}, {},
-              part.index.layer(part.levels - 1).spares(), workload_->submit_ms};
+              part.index.layer(part.levels - 1).spares(), workload_->submit_ms, part.job_ms, part.review_ms};
     for (JobId id = first_; id >= 0; id = at(id).after) {
         Job& job = at(id);
         if (job.home != view.home) continue;
@@ -467,12 +500,16 @@ View Engine::view(const Partition& part) {
 }
 
 // Enter checked decisions in the index, and do what they say.
-void Engine::carry_out(Partition& part, Verdict verdict) {
+void Engine::carry_out(Partition& part, Verdict& verdict) {
     for (const JobId id : verdict.lost) part.index.add(part.top(at(id)), part.levels, at(id).nodes, 1);
     for (const auto& [id, nodes] : verdict.places) part.index.add(0, part.levels, nodes, -1);
-    walk_.lost = std::move(verdict.lost);
-    walk_.places = std::move(verdict.places);
+    walk_.lost.swap(verdict.lost);
+    walk_.places.swap(verdict.places);
     commit(part);
+    for (const Grant& grant : verdict.grants) {
+        at(grant.job).lease(grant.start_ms, grant.end_ms, grant.renewal_ms);
+        if (plan_.auction) part.desk.lease(at(grant.job));
+    }
 }
 
 // Preempt, then start, in walk order; then each queue stands as running jobs first, pending after.
@@ -533,6 +570,7 @@ void Engine::start(Partition& part, Job& job, Nodes nodes) {
     }
     job.state = State::running;
     ++job.stamp;
+    if (plan_.auction) part.desk.serve(job, jobs_);
     job.nodes = std::move(nodes);
     job.since_ms = job.started_ms = now_ms_;
     if (job.first_ms == NONE) job.first_ms = now_ms_;
@@ -562,6 +600,7 @@ void Engine::stop(Partition& part, Job& job) {
     if (!job.placed || !plan_.keys_stand()) Partition::leave_line(job);
     used_gpus_ -= job.gpus;
     job.nodes.clear();
+    job.lease(NONE, NONE, NONE);
     job.shielded = false;
     ++job.preemptions;
     ++preemptions_;

@@ -16,6 +16,7 @@
 #include "log.hpp"
 #include "partition.hpp"
 #include "plan.hpp"
+#include "themis.hpp"
 #include "timers.hpp"
 #include "walk.hpp"
 
@@ -51,6 +52,7 @@ struct SavedState {
     std::int64_t sampled = 0;  // completed services in the plan's sample ..
     Ms sampled_ms = 0;         // .. and when it was taken
     std::vector<Ms> reviews_ms;   // by virtual cluster, NONE for none
+    std::vector<std::int64_t> job_ms;  // by virtual cluster
     std::vector<JobId> crossing;  // running jobs whose level is to be looked at this very instant
 };
 
@@ -105,7 +107,9 @@ public:
     std::int32_t active_count() const { return active_; }
     JobId first_active() const { return first_; }
 
-    // Bring the numbers of all active jobs up to now.
+    const Partition& home_of(const Job& job) const { return parts_[static_cast<std::size_t>(job.home)]; }
+
+    // Bring the numbers of all active jobs and virtual clusters up to now.
     void settle();
 
     // Compare everything derived with what follows from who runs where and who waits; raises where they differ.
@@ -143,8 +147,11 @@ private:
     bool on_tick();
     void pass(Partition& part);
     void decide(Partition& part);
+    void auction(Partition& part);
+    Ms lease_due_ms(const Partition& part, Ms from_ms) const;
+    bool is_whole_pass() const { return environment_.decider != nullptr || plan_.auction.has_value(); }
     View view(const Partition& part);
-    void carry_out(Partition& part, Verdict verdict);
+    void carry_out(Partition& part, Verdict& verdict);
     void commit(Partition& part);
     void start(Partition& part, Job& job, Nodes nodes);
     void stop(Partition& part, Job& job);
@@ -201,6 +208,8 @@ private:
     std::vector<JobId> closed_;
     Log log_;
     Walk walk_;
+    Themis themis_;
+    Verdict verdict_;  // of an auction
     std::vector<JobId> settlers_, dropped_;  // scratch of a commit
 };
 

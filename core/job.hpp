@@ -139,14 +139,25 @@ struct alignas(64) Job {
     std::int32_t promotions = 0;
     JobId before = -1;  // neighbours among the active jobs, by id
     JobId after = -1;
-    std::int32_t seat = 0;  // place among the running jobs of its virtual cluster
+    std::int32_t seat = 0;  // place among the running or waiting jobs of its virtual cluster
     std::int32_t member_gpus = 0;
     Ms paid_ms = 0;  // restart cost paid so far
+    Ms lease_start_ms = NONE;  // its lease, where its policy gives any
+    Ms lease_end_ms = NONE;
+    Ms renewal_ms = NONE;            // for how long a lease is renewed when it ends while nobody waits
+    std::int64_t submit_job_ms = 0;  // of its virtual cluster when it was submitted
+    std::int64_t life_job_ms = 0;    // the same integral over its life, once it has finished
 
     bool active() const { return state == State::pending || state == State::running; }
 
     // When it finished, NONE if it did not; nothing is settled afterwards.
     Ms finish_ms() const { return state == State::finished ? since_ms : std::int64_t{NONE}; }
+
+    void lease(Ms start_ms, Ms end_ms, Ms renewal) {
+        lease_start_ms = start_ms;
+        lease_end_ms = end_ms;
+        renewal_ms = renewal;
+    }
 
     // Bring held time, unpaid overhead and work done up to now; nothing changes while pending.
     void settle(Ms now_ms) {

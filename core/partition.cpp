@@ -23,6 +23,8 @@ void Partition::rebuild(std::vector<Job>& jobs, std::int32_t queue_count, const 
         std::fill(crowd_.begin(), crowd_.end(), 0);
     }
     queue.reset(queues, widths);
+    desk.clear();
+    renewal_ms = NONE;
     lines_.resize(static_cast<std::size_t>(levels));
     for (LineUp& line : lines_) line.clear();
     for (std::size_t seat = 0; seat < running.size(); ++seat) {
@@ -31,6 +33,7 @@ void Partition::rebuild(std::vector<Job>& jobs, std::int32_t queue_count, const 
         line_up(job, jobs, plan);
         index.add(top(job), levels, job.nodes, -1);
         enter(job);
+        if (plan.auction) desk.lease(job);
     }
     for (LineUp& line : lines_) line.ready(jobs);
 }

@@ -6,6 +6,7 @@
 
 #include "index.hpp"
 #include "job.hpp"
+#include "leases.hpp"
 #include "lineup.hpp"
 #include "queue.hpp"
 
@@ -44,6 +45,16 @@ struct Partition {
     // Strike out a job whose GPUs have been given back in the index; it stays in line.
     void drop(Job& job, std::vector<Job>& jobs);
 
+    // The integral of the number of active jobs over a job's life so far.
+    std::int64_t life_job_ms(const Job& job) const { return job_ms - job.submit_job_ms; }
+
+    // Count active jobs, aggregated members each, that come or go now.
+    void count(Ms now_ms, std::int64_t change) {
+        job_ms += active * (now_ms - counted_ms);
+        counted_ms = now_ms;
+        active += change;
+    }
+
     // The preemptible running jobs of a level.
     LineUp& line(std::int32_t level) { return lines_[static_cast<std::size_t>(level)]; }
     const LineUp& line(std::int32_t level) const { return lines_[static_cast<std::size_t>(level)]; }
@@ -64,6 +75,12 @@ struct Partition {
     std::vector<JobId> behind;  // running jobs that were put at the end of their queue at this instant
     bool dirty = false;         // whether something happened since the last pass
     Ms review_ms = NONE;        // when a whole-pass policy wants to be asked again
+    Ms lease_due_ms = NONE;     // when it is asked because a lease ends
+    std::int64_t job_ms = 0;    // integral of the number of active jobs over time, up to `counted_ms`
+    Ms counted_ms = 0;
+    std::int64_t active = 0;    // active jobs, members each
+    Desk desk;                  // of Themis
+    Ms renewal_ms = NONE;       // of all its leases, NONE if that has to be looked at
 
 private:
     std::size_t slot(std::int32_t node) const {

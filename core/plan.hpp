@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gittins.hpp"
 #include "job.hpp"
+#include "leases.hpp"
 #include "order.hpp"
 #include "policy.hpp"
 #include "units.hpp"
@@ -55,6 +57,7 @@ struct Plan {
     std::shared_ptr<const GittinsIndex> gittins;  // made by the engine from its completed jobs
     std::shared_ptr<const Planner> planner;       // of a policy of one's own: the plan is what it makes
     std::shared_ptr<const Hooks> hooks;           // the same, and which of them are asked
+    std::optional<AuctionRules> auction;          // of Themis, which is no order
     bool hooks_level = false, hooks_change = false, hooks_consolidate = false;
 
     std::int32_t levels() const { return static_cast<std::int32_t>(grades.size()) + 1; }

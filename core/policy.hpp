@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "job.hpp"
+#include "leases.hpp"
 #include "units.hpp"
 
 namespace trimtab {
@@ -50,13 +51,16 @@ struct View {
     std::vector<const Job*> pending, running;
     const std::vector<std::int32_t>& free_gpus;  // by node
     const std::vector<Ms>& submit_ms;            // by job
+    std::int64_t job_ms;
+    Ms review_ms;
 };
 
-// What it decides, checked: running jobs that lose their GPUs, and places of those that get some, in order.
+// What it decides, checked: running jobs that lose their GPUs, places of those that get some, in order, and leases.
 struct Verdict {
     bool is_empty = true;
     std::vector<JobId> lost;
     std::vector<std::pair<JobId, Nodes>> places;
+    std::vector<Grant> grants;
 };
 
 class Decider {

@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -320,6 +321,10 @@ public:
             }
             verdict.places.emplace_back(nb::cast<JobId>(start[0]), std::move(nodes));
         }
+        for (const auto& [id, start_ms, end_ms, renewal_ms] :
+             nb::cast<std::vector<std::tuple<JobId, Ms, Ms, Ms>>>(found[3])) {
+            verdict.grants.push_back({id, start_ms, end_ms, renewal_ms});
+        }
         return verdict;
     }
 
@@ -336,7 +341,8 @@ private:
             ~Return() { lease.is_valid = false; }
         } at_the_end{*lease};
         return question(view.now_ms, view.home, view.knobs, JobHandles{lease, view.pending, &view.submit_ms},
-                        JobHandles{lease, view.running, &view.submit_ms}, nb::cast(view.free_gpus));
+                        JobHandles{lease, view.running, &view.submit_ms}, nb::cast(view.free_gpus), view.job_ms,
+                        optional(view.review_ms));
     }
 
     std::shared_ptr<const Facts> facts_;
@@ -394,6 +400,10 @@ void bind_jobs(nb::module_& module) {
         .def_prop_ro("promotions", number(&Job::promotions))
         .def_prop_ro("nodes", &nodes_of)
         .def_prop_ro("shielded", number(&Job::shielded))
+        .def_prop_ro("lease_start_ms", maybe(&Job::lease_start_ms))
+        .def_prop_ro("lease_end_ms", maybe(&Job::lease_end_ms))
+        .def_prop_ro("renewal_ms", maybe(&Job::renewal_ms))
+        .def_prop_ro("submit_job_ms", number(&Job::submit_job_ms))
         .def_prop_ro("stamp", number(&Job::stamp))
         .def("__eq__", [](const JobHandle& one, const nb::object& other) {
             JobHandle two;

@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "themis.hpp"
+
 namespace trimtab {
 
 Situation::Situation(Engine start, Ms until_ms) : start_(std::move(start)), until_ms_(until_ms) { start_.settle(); }
@@ -54,13 +56,25 @@ Stays Situation::one(Engine& engine, const Plan& plan) const {
     engine.settle();
     for (JobId id = 0; id < engine.workload().size(); ++id) {
         const Job& job = engine.job(id);
-        if (job.active() || job.state == State::finished) count(job, job.since_ms, found);
+        if (job.active() || job.state == State::finished) count(engine, job, found);
     }
     return found;
 }
 
-// Add a settled job's stay, from the situation's instant or its submission on, up to `end_ms`.
-void Situation::count(const Job& job, Ms end_ms, Stays& found) const {
+// Whether a job takes no longer than alone on its share (rho <= 1). One that has not finished counts as if it went on
+// at full speed; see `Stays` in `objective.py`.
+static bool is_fair(const Engine& engine, const Job& job, Ms age_ms) {
+    const Partition& part = engine.home_of(job);
+    const Ms run_ms = engine.workload().duration_ms[static_cast<std::size_t>(job.id)];
+    const Ms left_ms = std::max<Ms>(0, ceil_div(run_ms * FULL_SPEED_PPM - job.done, FULL_SPEED_PPM));
+    const std::int64_t job_ms = job.active() ? part.life_job_ms(job) : job.life_job_ms;
+    const Crowding crowding = Crowding::of(age_ms, job_ms, job.member_gpus, part.vc.gpus(), false);
+    return Wide{age_ms + left_ms} * crowding.under <= run_ms * crowding.over;
+}
+
+// Add a settled job's stay, from the situation's instant or its submission on.
+void Situation::count(const Engine& engine, const Job& job, Stays& found) const {
+    const Ms end_ms = job.since_ms;
     const Job& before = start_.job(job.id);
     const Ms submit_ms = start_.workload().submit_ms[static_cast<std::size_t>(job.id)];
     const Ms stay_ms = end_ms - std::max(submit_ms, start_.now_ms());
@@ -69,6 +83,7 @@ void Situation::count(const Job& job, Ms end_ms, Stays& found) const {
     found.age_ms.push_back(end_ms - submit_ms);
     found.idle_ms.push_back(stay_ms - run_ms);
     found.members.push_back(members);
+    found.fair.push_back(is_fair(engine, job, end_ms - submit_ms) ? 1 : 0);
     found.jobs += members;
     found.run_ms += members * run_ms;
     found.queue_ms += members * (stay_ms - (job.held_ms - before.held_ms));

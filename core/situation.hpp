@@ -13,6 +13,7 @@ struct Stays {
     std::vector<Ms> age_ms;
     std::vector<Ms> idle_ms;
     std::vector<std::int32_t> members;  // jobs that each stands for
+    std::vector<std::uint8_t> fair;     // whether rho <= 1
     std::int64_t jobs = 0;  // sums over all members from here on
     Ms run_ms = 0;
     Ms queue_ms = 0;
@@ -37,7 +38,7 @@ public:
 
 private:
     Stays one(Engine& engine, const Plan& plan) const;
-    void count(const Job& job, Ms end_ms, Stays& found) const;
+    void count(const Engine& engine, const Job& job, Stays& found) const;
 
     Engine start_;
     Ms until_ms_;

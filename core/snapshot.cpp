@@ -8,6 +8,7 @@ namespace trimtab {
 
 void Engine::settle() {
     for (JobId id = first_; id >= 0; id = at(id).after) at(id).settle(now_ms_);
+    for (Partition& part : parts_) part.count(now_ms_, 0);
 }
 
 SavedState Engine::save() {
@@ -22,6 +23,7 @@ SavedState Engine::save() {
     for (const Partition& part : parts_) {
         saved.dirty.push_back(part.dirty);
         saved.reviews_ms.push_back(part.review_ms);
+        saved.job_ms.push_back(part.job_ms);
     }
     saved.completed_gpu_ms = completed_;
     saved.sampled = sampled_;
@@ -47,6 +49,7 @@ void Engine::restore(const SavedState& saved) {
         Job& twin = at(job.id) = job;
         twin.grades = number_of(saved.grades[static_cast<std::size_t>(job.grades)]);
         link(twin);
+        home_of(twin).active += twin.gpus / twin.member_gpus;
         held_before_gpu_ms_ += twin.gpus * twin.held_ms;
         if (twin.state == State::running) {
             Partition& part = home_of(twin);
@@ -64,6 +67,9 @@ void Engine::restore(const SavedState& saved) {
     for (std::size_t home = 0; home < parts_.size(); ++home) {
         parts_[home].dirty = saved.dirty[home];
         parts_[home].review_ms = saved.reviews_ms[home];
+        parts_[home].job_ms = saved.job_ms[home];
+        parts_[home].counted_ms = now_ms_;
+        if (is_whole_pass()) parts_[home].lease_due_ms = lease_due_ms(parts_[home], now_ms_);
         any_dirty = any_dirty || saved.dirty[home];
     }
     if (any_dirty && on_tick()) tick_ms_ = now_ms_;

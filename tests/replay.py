@@ -97,6 +97,7 @@ class Ledger:
 
     def _start(self, job_id: int, account: Account, event: Event) -> None:
         assert account.state == "pending"
+        facts = self.case.workload.facts[job_id]
         home = self.home(job_id)
         assert home is not None
         assert sum(gpus for _, gpus in event.nodes) == account.width, "the gang is not whole"
@@ -110,7 +111,7 @@ class Ledger:
         taken_in_part = sum(gpus < home.gpus_per_node for _, gpus in event.nodes)
         spread = not counted and taken_in_part > 1
         assert self.case.placement == "relaxed" or not spread
-        account.speed_ppm = self.case.workload.facts[job_id].spread_ppm if spread else FULL
+        account.speed_ppm = facts.spread_ppm if spread else FULL
         account.speed_since_ms = event.time_ms
         account.overhead_ms = self._start_cost_ms(account)
         account.waited_ms += event.time_ms - account.since_ms

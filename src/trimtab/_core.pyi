@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]
 JobTuple = tuple[Any, ...]
 # age_ms, idle_ms, members; sums; whether it thrashes; jobs stuck and the first of them
-Stay = tuple[Ints, Ints, Shorts, tuple[int, int, int, int, int], bool, int, int]
+Stay = tuple[Ints, Ints, Shorts, NDArray[np.uint8], tuple[int, int, int, int, int], bool, int, int]
 Flags = NDArray[np.bool_]
 
 built: str  # compiler, its version and the options
@@ -66,6 +66,16 @@ class Plan:
     hooks_change: bool
     hooks_consolidate: bool
     def __init__(self) -> None: ...
+    def set_auction(
+        self,
+        lease_ms: int,
+        cuts: bool,
+        visible_ppm: int,
+        paper: bool,
+        threshold_ppm: int,
+        delay_ms: int,
+        payment: bool,
+    ) -> None: ...
     def set_planner(self, planner: Planner) -> None: ...
 
 class Planner: ...
@@ -118,7 +128,7 @@ class Engine:
     def restore(self, state: dict[str, Any]) -> None: ...
     def active(self, job_id: int) -> JobTuple | None: ...
     def log_since(self, event: int, share: int) -> tuple[Ints, Shorts, Shorts, Shorts, Shorts, Shorts]: ...
-    def outcomes(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Flags]: ...
+    def outcomes(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Flags, Ints]: ...
     def check_indexes(self) -> None: ...
 
 class Situation:

@@ -39,17 +39,20 @@ class Stays:
         idle_ms: The part of it inside the simulation in which a job's work did not progress at full
             speed; shape (jobs,).
         members: How many jobs each stands for, 1 unless jobs were aggregated; shape (jobs,).
+        fair: Whether its finish-time fairness rho is at most 1 (see `policies.fairness`); a job that is not
+            done counts as if it went on at full speed from the end; shape (jobs,).
         totals: Where the time went.
     """
 
     age_ms: NDArray[np.int64]
     idle_ms: NDArray[np.int64]
     members: NDArray[np.int32]
+    fair: NDArray[np.bool_]
     totals: Totals
 
 
 class Measured(NamedTuple):
-    """What a trial gave: the objective's cost in seconds and what it is made of, means per job.
+    """What a trial gave: the objective's cost and where the time went, in mean seconds a job.
 
     wait = queue + restart + slowdown, and the time spent inside the simulation = run + wait: accounting
     identities, exact up to floating point. All of it is infinite for a trial that thrashes.
@@ -68,11 +71,16 @@ _THRASHES = Measured(math.inf, math.inf, math.inf, math.inf, math.inf, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A cost in seconds, to be made small."""
+    """A cost, in seconds or per cent, to be made small.
+
+    Attributes:
+        individual: Whether it asks how each job fares: such jobs may not be merged.
+    """
 
     name: str
     meaning: str
     measure: Callable[[Stays], float]
+    individual: bool = False
 
     def of(self, stays: Stays | None) -> Measured:
         """Return what a trial gave; None is one that thrashes."""
@@ -88,12 +96,12 @@ class Objective:
     def gain(self, incumbent: float, candidate: float) -> float:
         """Return how many times better than the incumbent a candidate is; the incumbent itself has 1.
 
-        One second is added to both costs, so that an empty queue does not divide by zero.
+        One (second, or per cent) is added to both costs, so that an empty queue does not divide by zero.
         """
         return 1.0 if incumbent == candidate else (incumbent + 1.0) / (candidate + 1.0)
 
 
-def _total(times_ms: NDArray[np.int64], stays: Stays) -> int:
+def _total(times_ms: NDArray[np.int64] | NDArray[np.bool_], stays: Stays) -> int:
     return int(times_ms @ stays.members)
 
 
@@ -111,12 +119,19 @@ def _jct_p99(stays: Stays) -> float:
     )
 
 
+def _unfair(stays: Stays) -> float:
+    return 100 * _total(~stays.fair, stays) / max(stays.totals.jobs, 1)
+
+
 OBJECTIVES: dict[str, Objective] = {
     objective.name: objective
     for objective in (
         Objective("wait", "mean waiting, s (JCT less run time; restarts and slowdown included)", _mean_wait),
         Objective("jct", "mean job completion time, s", _mean_jct),
         Objective("jct_p99", "99th percentile of job completion time, s", _jct_p99),
+        Objective(
+            "rho", "jobs that take longer than alone on their share, per cent (rho > 1)", _unfair, True
+        ),
     )
 }
 

@@ -28,7 +28,7 @@ def rho(engine: Engine, gpus: int = 4) -> list[float]:
 
 def test_leases_go_to_whom_is_treated_worst():
     """H1, leases of 60 s, f = 1. At 0 both would have rho .5 (120 / 240, 60 / 120): A by id. At 60 there were
-    2.5 active jobs in B's life and three in C's: B 120 / 150 = .8, C 90 / 180 = .5, A 120 / 300 = .4. At 120 B
+    2.5 jobs in B's life, three in C's: B 120 / 150 = .8, C 90 / 180 = .5, A 120 / 300 = .4. At 120 B
     ends, before its lease does; C 150 / 180 = .83, A 180 / 330 = .55. All end within their share."""
     engine = run(THREE_WIDE, "themis", {"lease": 60, "fairness_f": 1.0})
     assert acts(engine) == expect("""
@@ -46,7 +46,7 @@ def test_leases_go_to_whom_is_treated_worst():
 
 
 def test_a_restart_alone_breaks_the_guarantee():
-    """H1 with a restart cost of 10 s: A pays from 180 on, its lease is renewed at 240, and it ends at 250, with
+    """H1 with a restart cost of 10 s: A pays from 180 on, its lease is renewed at 240, it ends at 250, with
     250 / (120 x (2 x 30 + 3 x 90 + 2 x 60 + 70) / 250) > 1."""
     engine = run(THREE_WIDE, "themis", {"lease": 60, "fairness_f": 1.0}, restart_s=10)
     assert acts(engine).splitlines()[-2:] == ["180 start A", "250 finish A"]
@@ -55,8 +55,8 @@ def test_a_restart_alone_breaks_the_guarantee():
 
 @pytest.mark.parametrize("f", [0.0, 1.0])
 def test_what_does_not_fit_is_passed_over(f):
-    """H2, leases of 50 s. At 50 B ends and A's lease does: D 50 / 40, C 70 / 112.5, A 100 / 170. D is first by
-    rho and by gain (ln(1 + 50/50) / 2 = .35 against .20 of A and .13 of C); C does not fit beside it, A keeps
+    """H2, leases of 50 s. At 50 B ends and A's lease does: D 50 / 40, C 70 / 112.5, A 100 / 170. D is first
+    by rho and by gain (ln(1 + 50/50) / 2 = .35, A .20, C .13); C does not fit beside it, A keeps
     its GPUs. At 70 two GPUs are free, and C needs four."""
     workload = jobs("""
         job  submit_s  duration_s  gpus
@@ -138,8 +138,8 @@ LONG_SHORT = jobs("""
     [("at_end", [250, 140], [0.8013, 1.4]), ("now", [250, 70], [0.9766, 0.7])],
 )
 def test_a_shorter_lease_from_now_on(update, ends, rhos):
-    """H4, leases of 100 s, 20 s from 30 on, f = 1. Leases that run keep their end: B starts at 100, renewed at
-    120 and 140. Cut at once, A's lease ends at max(30, 0 + 20), and B has 70 / 100 = .7 against A's .6."""
+    """H4, leases of 100 s, 20 s from 30 on, f = 1. Leases that run keep their end: B starts at 100, renewed
+    at 120 and 140. Cut at once, A's lease ends at max(30, 0 + 20), and B has 70 / 100 = .7 against A's .6."""
     knobs = {"lease": 100, "fairness_f": 1.0, "lease_update": update}
     engine = run(LONG_SHORT, "themis", knobs, updates=[(30, {"lease": 20})])
     assert jct_s(engine) == ends
@@ -168,7 +168,7 @@ def test_pooled_auctions_let_ended_leases_run_on():
 
 @pytest.mark.parametrize(("payment", "second"), [(False, 60), (True, 45.368)])
 def test_a_winner_pays_with_a_shorter_lease(payment, second):
-    """Leases of 60 s, f = 0. A (ln 1.6 / 4) goes before B and C (ln 1.15 / 2), which would both run without it:
+    """Leases of 60 s, f = 0. A (ln 1.6 / 4) goes before B and C (ln 1.15 / 2), which would both run else:
     it keeps (400 / 460)^2 of its lease, 45.368 s. D, which came meanwhile, need not wait for 60."""
     workload = jobs("""
         job  submit_s  duration_s  gpus
@@ -182,7 +182,7 @@ def test_a_winner_pays_with_a_shorter_lease(payment, second):
 
 
 def test_a_gang_that_would_be_too_slow_waits_for_few_nodes():
-    """F2's jobs: at 10 two GPUs are free on two nodes. C would run at .8 there: .8 allows it and .9 does not."""
+    """F2's jobs: at 10 two GPUs are free on two nodes. C would run at .8 there: .8 allows it, .9 does not."""
     workload = jobs("""
         job  submit_s  duration_s  gpus  spread_speed
         A    0         100         3     1

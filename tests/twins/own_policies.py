@@ -8,8 +8,9 @@ from typing import ClassVar
 from trimtab.cluster import ClusterView
 from trimtab.job import JobView
 from trimtab.knobs import Knob, Knobs, Space
-from trimtab.policies.policy import Decision, Plan, Preempt, QueuePolicy, Start
+from trimtab.policies.policy import Decision, Lease, Plan, Preempt, QueuePolicy, Start
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
+from trimtab.policies.themis import Themis
 from trimtab.policies.tiresias import Tiresias
 
 _QUANTUM = Knob(
@@ -23,6 +24,12 @@ _QUANTUM = Knob(
     takes_effect="immediate",
     in_flight="nothing",
 )
+
+
+class OwnThemis(Themis):
+    """Asked by the core as anybody's whole-pass policy with leases."""
+
+    name: ClassVar[str] = "own-themis"
 
 
 class OwnTiresias(Tiresias):
@@ -163,6 +170,10 @@ class Wrong:
             "no decision": ["start"],
             "text": [Start("a")],  # type: ignore[arg-type]
             "raises": [],
+            "lease of nobody": [Lease(10_000, 0, 1, 1)],
+            "lease of who waits": [Lease(job.id, 0, 1, 1) for job in view.pending],
+            "lease before it starts": [Start(0), Lease(0, 5, 0, 1)],
+            "lease without renewal": [Start(0), Lease(0, 0, 1, 0)],
         }
         if self.way == "raises":
             raise ZeroDivisionError("by\nzero")
@@ -175,6 +186,10 @@ class Wrong:
 
 
 WRONG_WAYS = (
+    "lease of nobody",
+    "lease of who waits",
+    "lease before it starts",
+    "lease without renewal",
     "nobody",
     "negative",
     "huge",

@@ -81,6 +81,18 @@ def test_philly_a_by_gittins_index(shared: Path) -> None:
     _check(_workload("philly-a", shared, 1500), 60, "tiresias", {"priority": "gittins"})
 
 
+@pytest.mark.parametrize(
+    ("texts", "placement"),
+    [
+        ({"lease": "600"}, "consolidated"),
+        ({"lease": "600", "fairness_f": "0.2", "hidden_payment": "on", "auction_delay": "60"}, "relaxed"),
+    ],
+)
+def test_philly_a_by_auctions(shared: Path, texts: dict[str, str], placement: Placement) -> None:
+    """The reference engine looks at every job in every pass, so the first days on few nodes only."""
+    _check(_workload("philly-a", shared, 500), 8, "themis", texts, placement)
+
+
 @pytest.mark.parametrize("placement", ["count", "relaxed"])
 def test_philly_a_placed_otherwise(shared: Path, placement: Placement) -> None:
     _check(_workload("philly-a", shared), 80, "tiresias", {}, placement)

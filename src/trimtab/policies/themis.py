@@ -1,7 +1,7 @@
 """Themis: finish-time fairness by auctions of leased GPUs [Mahajan et al., NSDI'20].
 
 A job gets its gang for a lease. When a lease ends, or GPUs are free while jobs wait, these GPUs are offered
-first to those who are treated worst, and among them to those who lose most, per GPU, by another lease of waiting.
+first to those who are treated worst, among them to those who lose most, per GPU, by another lease of waiting.
 Fixed gangs, and everybody bids truly; see docs/decisions/0007-themis.md for what the paper leaves open.
 """
 
@@ -47,7 +47,7 @@ SPACE = Space(
             default=0.8,
             low=0,
             high=1,
-            trades="larger: only the worst-off bid (better maximum rho); smaller: short jobs first (better JCT)",
+            trades="larger: only the worst-off bid (fairer); smaller: short jobs first (better JCT)",
             takes_effect="next auction",
             in_flight="leases are untouched",
         ),
@@ -56,7 +56,7 @@ SPACE = Space(
             kind="choice",
             default="share",
             choices=("share", "paper"),
-            trades="a definition, not for tuning: a job's private share is its gang at most, or the plain 1/N",
+            trades="a definition, not for tuning: a private share is 1/N, or the gang if that is less",
             takes_effect="next auction",
             in_flight="leases are untouched",
         ),
@@ -176,13 +176,14 @@ def _standing(job: JobView, view: ClusterView, rules: Rules) -> Lease | None:
     start_ms, end_ms, renewal_ms = job.lease_start_ms, job.lease_end_ms, job.renewal_ms
     if start_ms is None or end_ms is None or renewal_ms is None:
         return None
-    if view.review_ms is None:  # else it waits for that auction
-        over_ms = view.now_ms - end_ms - (1 if len(view.pending) else 0)
-        if over_ms >= 0:
-            start_ms = end_ms + over_ms // renewal_ms * renewal_ms
-            end_ms = start_ms + (rules.lease_ms if start_ms == view.now_ms else renewal_ms)
-    if renewal_ms != rules.lease_ms and rules.cuts and end_ms > view.now_ms:
-        end_ms = max(view.now_ms, start_ms + rules.lease_ms)
+    now_ms = view.now_ms
+    if end_ms < now_ms and view.review_ms is None:  # else it waits for the auction then
+        start_ms = end_ms + (now_ms - 1 - end_ms) // renewal_ms * renewal_ms
+        end_ms = start_ms + renewal_ms
+    if rules.cuts and renewal_ms != rules.lease_ms and end_ms > now_ms:
+        end_ms = max(now_ms, start_ms + rules.lease_ms)
+    if end_ms <= now_ms and not len(view.pending):
+        start_ms, end_ms = now_ms, now_ms + rules.lease_ms
     if (end_ms, renewal_ms) == (job.lease_end_ms, rules.lease_ms):
         return None
     return Lease(job.id, start_ms, end_ms, rules.lease_ms)

@@ -32,7 +32,9 @@ _GOALS = {
     "wait": Measure(name="wait_s_mean", title="mean waiting"),
     "jct": Measure(name="jct_s_mean", title="the mean completion time"),
     "jct_p99": Measure(name="jct_s_p99", title="the completion time that one job in a hundred exceeds (p99)"),
+    "rho": Measure(name="rho_le_1_share", title="the share of jobs with ρ ≤ 1", kind="share", better="more"),
 }
+_FAIR = Measure(name="rho_le_1_share", title="ρ ≤ 1", kind="share", better="more")
 _ORACLE = "oracle"
 _LOG_MAX = 400  # rounds of a decision log that are shown
 _CURVE_POINTS = 400
@@ -123,8 +125,12 @@ def _graph(line: Line) -> list[Section]:
     return [picture, Section(title="Evidence for the graph", body=graph.evidence_table(line.graph))]
 
 
+def _goal(evaluation: Evaluation) -> Measure:
+    return _GOALS.get(str(evaluation.settings.get("objective", "wait")), _GOALS["wait"])
+
+
 def _summary(evaluation: Evaluation) -> str:
-    goal = _GOALS.get(str(evaluation.settings.get("objective", "wait")), _GOALS["wait"])
+    goal = _goal(evaluation)
     base = evaluation.lines[0]
     before = base.metrics[goal.name]
     rivals = [line for line in evaluation.lines[1:] if not line.name.startswith(_ORACLE)]
@@ -135,25 +141,36 @@ def _summary(evaluation: Evaluation) -> str:
     if before is None:
         return f"Of {over}, no job finished under {base.name}."
     if not known:
-        return f"Over {over}, {goal.title} is {numbers.duration(before)} under {base.name} ({base.meaning})."
-    after, best = min(known)
-    if after >= before:
+        return f"Over {over}, {goal.title} is {_told(goal, [before])[0]} under {base.name} ({base.meaning})."
+    after, best = max(known) if goal.better == "more" else min(known)
+    was, now = _told(goal, [before, after])
+    if not _is_better(goal, after, before):
         return (
             f"No line does better than {base.name} ({base.meaning}) over {over}: {goal.title} is "
-            f"{numbers.duration(before)}; the nearest, {rivals[best].name}, has {numbers.duration(after)} "
-            f"({numbers.change(before, after)})."
+            f"{was}; the nearest, {rivals[best].name}, has {now} ({numbers.change(before, after)})."
         )
-    unit = numbers.common_unit([before, after])
+    verb = "raises" if goal.better == "more" else "cuts"
     found = (
-        f"{rivals[best].name} ({rivals[best].meaning}) cuts {goal.title} of {over} from "
-        f"{numbers.duration(before, unit)} under {base.name} ({base.meaning}) to "
-        f"{numbers.duration(after, unit)} ({numbers.change(before, after)})."
+        f"{rivals[best].name} ({rivals[best].meaning}) {verb} {goal.title} of {over} from "
+        f"{was} under {base.name} ({base.meaning}) to {now} ({numbers.change(before, after)})."
     )
-    if 1 - after / before < texts.NOISE:
+    if abs(after - before) < texts.NOISE * before:
         found += f" {texts.NOISE_WARNING}"
     return " ".join(
         part for part in (found, _effort(rivals[best]), _reach(evaluation, goal, before, after)) if part
     )
+
+
+def _told(goal: Measure, values: Sequence[float]) -> list[str]:
+    """Return values of a measure in words, times in one unit."""
+    if goal.kind == "share":
+        return [numbers.percent(value) for value in values]
+    unit = numbers.common_unit(values) if len(values) > 1 else None
+    return [numbers.duration(value, unit) for value in values]
+
+
+def _is_better(goal: Measure, value: float, than: float) -> bool:
+    return value > than if goal.better == "more" else value < than
 
 
 def _effort(line: Line) -> str:
@@ -170,9 +187,9 @@ def _effort(line: Line) -> str:
 def _reach(evaluation: Evaluation, goal: Measure, before: float, after: float) -> str:
     for line in evaluation.lines[1:]:
         limit = line.metrics[goal.name]
-        if line.name.startswith(_ORACLE) and limit is not None and limit < before:
+        if line.name.startswith(_ORACLE) and limit is not None and _is_better(goal, limit, before):
             part = numbers.percent((before - after) / (before - limit))
-            reached = numbers.duration(limit)
+            (reached,) = _told(goal, [limit])
             return f"Knowing the future, {line.name} reaches {reached}: {part} of that gain is won."
     return ""
 
@@ -220,9 +237,10 @@ def _table(evaluation: Evaluation) -> Html:
         {**line.metrics, "switches": line.switches, "search_s": sum(one.search_s for one in line.rounds)}
         for line in evaluation.lines
     ]
-    columns = [tables.cells(one, [row[one.name] for row in rows_of]) for one in _MEASURES]
+    measures = [*_MEASURES[:-1], *([_FAIR] if _goal(evaluation).kind == "share" else []), _MEASURES[-1]]
+    columns = [tables.cells(one, [row[one.name] for row in rows_of]) for one in measures]
     head = [tag("th", "Line", scope="col")]
-    head += [tag("th", one.title, scope="col", class_="num") for one in _MEASURES]
+    head += [tag("th", one.title, scope="col", class_="num") for one in measures]
     rows = [
         [
             tag("th", tables.name_head(index, line.name, line.meaning), scope="row"),

@@ -14,14 +14,19 @@ _QUEUES_MAX = 5
 _BASE_GPU_S = (300.0, 160_000.0)
 _RATIO = (1.5, 30.0)
 _STARVE = (0.5, 100.0)
+_LEASE_S = (60.0, 3600.0)
+_FAIRNESS_MAX = 0.95
 
 
 def search_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpace:
     """Return the axes of a policy's search; knobs without an axis stay as in `base`.
 
     Tiresias is searched over a base threshold and a ratio (thresholds = base x ratio^i), which stay in
-    order for any number of queues; other policies over their own knobs.
+    order for any number of queues; Themis over all but its definition of fairness and what updates do to
+    leases; other policies over their own knobs.
     """
+    if policy.name == "themis":
+        return _themis_space(policy, base, placement)
     if policy.name == "tiresias":
         return _tiresias_space(policy, base, placement)
     axes = tuple(_axis(knob) for knob in policy.space.knobs if knob.kind != "list")
@@ -30,6 +35,25 @@ def search_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpa
         space=policy.space,
         to_values=lambda point: dict(point),
         to_point=lambda knobs: {axis.name: _axis_value(knobs[axis.name]) for axis in axes},
+        base=base,
+    )
+
+
+def _themis_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpace:
+    axes = [
+        Axis("lease", "log", *_LEASE_S),
+        Axis("fairness_f", "linear", 0, _FAIRNESS_MAX, steps=19),
+        Axis("auction_delay", "linear", 0, 300, steps=10),
+        Axis("hidden_payment", "choice", choices=(False, True)),
+    ]
+    if placement == "relaxed":
+        axes.append(Axis("placement_threshold", "linear", 0, 1, steps=20))
+    names = [axis.name for axis in axes]
+    return SearchSpace(
+        axes=tuple(axes),
+        space=policy.space,
+        to_values=dict,
+        to_point=lambda knobs: {name: _axis_value(knobs[name]) for name in names},
         base=base,
     )
 

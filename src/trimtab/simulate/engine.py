@@ -247,11 +247,11 @@ class Engine:
             raise InvariantError(f"job {job.id} ends with work {job.done} of {work} done")
         job.done = work
         self._release(job)
-        self._parts[job.home].count(self.now_ms, -job.facts.members)
+        job_ms = self._parts[job.home].count(self.now_ms, -job.facts.members)
         job.move(Move.FINISH)
         del self._jobs[job.id]
         record = self._record(job)
-        record.finish_ms = self.now_ms
+        record.finish_ms, record.life_job_ms = self.now_ms, job_ms - job.submit_job_ms
         self._completed.append(job.member_gpus * self.workload.duration_ms[job.id])
         if self._estimator is not None:
             self._estimator.observe(job.facts, self.workload.duration_ms[job.id], self.now_ms)

@@ -13,7 +13,7 @@ import os
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -26,8 +26,9 @@ from trimtab.job import FULL_SPEED_PPM, JobFacts, JobState, JobView, Nodes
 from trimtab.knobs import Knobs
 from trimtab.objective import Stays, Totals
 from trimtab.policies.fifo import Fifo
-from trimtab.policies.policy import Plan, Policy, QueuePolicy, ppm
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, asks_estimates, ppm
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
+from trimtab.policies.themis import Rules, Themis
 from trimtab.policies.tiresias import Tiresias
 from trimtab.simulate.decisions import answerable
 from trimtab.simulate.own_policies import Asked, add_hooks
@@ -70,6 +71,10 @@ _JOB_FIELDS = (
     "promotions",
     "nodes",
     "shielded",
+    "lease_start_ms",
+    "lease_end_ms",
+    "renewal_ms",
+    "submit_job_ms",
     "stamp",
 )
 
@@ -103,7 +108,7 @@ def core_built() -> str | None:
 
 
 def _is_built_in(policy: Policy) -> bool:
-    return type(policy) in _RANKS or type(policy) is Tiresias
+    return type(policy) in _RANKS or type(policy) in (Tiresias, Themis)
 
 
 def twin_refusal(workload: Workload, environment: Environment) -> str | None:
@@ -199,8 +204,10 @@ class _Settings:
 
     def _plan(self, knobs: Knobs) -> _core.Plan:
         policy = self.policy
-        if not isinstance(policy, QueuePolicy):
-            return _core.Plan()  # a whole-pass policy is asked
+        if type(policy) is Themis:
+            return _themis_plan(knobs)
+        if not isinstance(policy, QueuePolicy):  # a whole-pass policy is asked
+            return _settings_of(Plan(needs_estimates=asks_estimates(policy)))
         if _is_built_in(policy):
             return _built_in_plan(policy, knobs)
         plan = _core.Plan()
@@ -236,6 +243,13 @@ def _built_in_plan(policy: QueuePolicy, knobs: Knobs) -> _core.Plan:
     else:
         plan.rank = getattr(_core.Rank, _RANKS[type(policy)])
         plan.counts_overhead = bool(knobs.get("rem_counts_overhead", False))
+    return plan
+
+
+def _themis_plan(knobs: Knobs) -> _core.Plan:
+    rules = Rules.of(knobs)
+    plan = _settings_of(Plan(needs_estimates=Themis.needs_estimates))
+    plan.set_auction(**asdict(rules))
     return plan
 
 
@@ -316,6 +330,7 @@ class FastEngine:
                 "completed_gpu_ms": snapshot.completed_gpu_ms,
                 "sampled": snapshot.sampled,
                 "reviews_ms": snapshot.reviews_ms,
+                "job_ms": snapshot.job_ms,
                 "crossing": snapshot.crossing,
             }
         )
@@ -375,7 +390,7 @@ class FastEngine:
         )
 
     def _decider(self, sample_gpu_ms: tuple[int, ...]) -> _core.Decider | None:
-        if isinstance(self.policy, QueuePolicy):
+        if isinstance(self.policy, QueuePolicy) or _is_built_in(self.policy):
             return None
         known = self._settings.known.__getitem__
         asked = Asked(self.policy, self.cluster, self.environment.placement, sample_gpu_ms, known)
@@ -411,6 +426,7 @@ class FastEngine:
             tick_anchor_ms=state["tick_anchor_ms"],
             dirty=state["dirty"],
             reviews_ms=state["reviews_ms"],
+            job_ms=state["job_ms"],
             completed_gpu_ms=state["completed_gpu_ms"],
             sampled=state["sampled"],
             estimator=self._estimator.fork() if self._estimator else None,
@@ -598,10 +614,12 @@ class FastSituation:
         found: list[Stays | None] = []
         with engine._answerable():
             tried = self._core.stays(plans, threads or usable_cores())
-        for ages, idles, members, sums, thrashes, stuck, first in tried:
+        for ages, idles, members, fair, sums, thrashes, stuck, first in tried:
             if stuck:
                 raise _stuck(engine.policy, engine.workload, stuck, first)
-            found.append(None if thrashes else Stays(ages, idles, members, Totals(*sums)))
+            found.append(
+                None if thrashes else Stays(ages, idles, members, fair.astype(np.bool_), Totals(*sums))
+            )
         return found
 
 

@@ -7,6 +7,7 @@ at each pass. Both see the core's jobs, which tell the same as a `JobView`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from trimtab.cluster import Cluster, ClusterView, FreeMap, Placement
@@ -18,8 +19,8 @@ from trimtab.simulate.decisions import check_decisions, check_review
 if TYPE_CHECKING:
     from trimtab import _core
 
-# What the core is told of a whole pass: whether nothing is decided, who loses GPUs, who gets which.
-Verdict = tuple[bool, list[int], list[tuple[int, Nodes]]]
+# What the core is told of a whole pass: whether nothing is decided, who loses GPUs, who gets which; leases.
+Verdict = tuple[bool, list[int], list[tuple[int, Nodes]], list[tuple[int, int, int, int]]]
 
 
 def add_hooks(made: _core.Plan, policy: QueuePolicy, told: Plan, facts: Sequence[JobFacts]) -> None:
@@ -65,17 +66,20 @@ class Asked:
         pending: _core.JobHandles,
         running: _core.JobHandles,
         free: list[int],
+        job_ms: int,
+        review_ms: int | None,
     ) -> Verdict:
         """Return the policy's decisions, checked."""
-        view = self._view(now_ms, home, pending, running, free)
+        view = self._view(now_ms, home, pending, running, free, job_ms, review_ms)
         decisions = list(self._policy.decide(view, self._knobs_of(knobs)))
         if not decisions:
-            return True, [], []
+            return True, [], [], []
         free_map = self._free_map(home, free)
-        lost, places = check_decisions(
-            decisions, pending.find, running.find, free_map, self._policy.name, now_ms
+        name = self._policy.name
+        lost, places, leases = check_decisions(
+            decisions, pending.find, running.find, free_map, name, now_ms
         )
-        return False, lost, list(places.items())
+        return False, lost, list(places.items()), [astuple(lease) for lease in leases]
 
     def next_review_ms(
         self,
@@ -85,11 +89,13 @@ class Asked:
         pending: _core.JobHandles,
         running: _core.JobHandles,
         free: list[int],
+        job_ms: int,
+        review_ms: int | None,
     ) -> int | None:
         """Return when the policy wants to be asked again, checked."""
-        view = self._view(now_ms, home, pending, running, free)
-        review_ms = self._policy.next_review_ms(view, self._knobs_of(knobs))
-        return check_review(review_ms, now_ms, self._policy.name)
+        view = self._view(now_ms, home, pending, running, free, job_ms, review_ms)
+        next_ms = self._policy.next_review_ms(view, self._knobs_of(knobs))
+        return check_review(next_ms, now_ms, self._policy.name)
 
     def _view(
         self,
@@ -98,9 +104,11 @@ class Asked:
         pending: _core.JobHandles,
         running: _core.JobHandles,
         free: list[int],
+        job_ms: int,
+        review_ms: int | None,
     ) -> ClusterView:
-        vc = self._cluster.vcs[home]
-        return ClusterView(now_ms, vc, pending, running, self._free_map(home, free), self._completed_gpu_ms)
+        vc, free_map = self._cluster.vcs[home], self._free_map(home, free)
+        return ClusterView(now_ms, vc, pending, running, free_map, self._completed_gpu_ms, job_ms, review_ms)
 
     def _free_map(self, home: int, free: list[int]) -> FreeMap:
         vc = self._cluster.vcs[home]

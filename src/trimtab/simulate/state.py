@@ -72,6 +72,7 @@ class Record:
     paid_ms: int = 0  # restart cost
     preemptions: int = 0
     rejected: bool = False
+    life_job_ms: int = 0  # integral of the number of active jobs of its virtual cluster over its life
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +81,7 @@ class Outcomes:
 
     Attributes:
         first_start_ms, finish_ms: `NONE_MS` where it did not happen.
-        held_ms, paid_ms, preemptions: 0 for jobs that did not finish.
+        held_ms, paid_ms, preemptions, life_job_ms: 0 for jobs that did not finish.
         rejected: Whether no virtual cluster could ever hold the job.
     """
 
@@ -90,6 +91,7 @@ class Outcomes:
     paid_ms: NDArray[np.int64]
     preemptions: NDArray[np.int64]
     rejected: NDArray[np.bool_]
+    life_job_ms: NDArray[np.int64]
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Outcomes:
@@ -101,6 +103,7 @@ class Outcomes:
             np.array([record.paid_ms for record in records], dtype=np.int64),
             np.array([record.preemptions for record in records], dtype=np.int64),
             np.array([record.rejected for record in records], dtype=np.bool_),
+            np.array([record.life_job_ms for record in records], dtype=np.int64),
         )
 
     @property
@@ -117,6 +120,7 @@ class Outcomes:
             self.paid_ms.tolist(),
             self.preemptions.tolist(),
             self.rejected.tolist(),
+            self.life_job_ms.tolist(),
         )
         return [Record(*values) for values in zip(*columns, strict=True)]
 

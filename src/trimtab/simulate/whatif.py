@@ -9,10 +9,11 @@ import numpy as np
 
 from trimtab.cluster import Cluster
 from trimtab.errors import Thrashing
-from trimtab.job import FULL_SPEED_PPM, JobView
+from trimtab.job import FULL_SPEED_PPM, JobFacts, JobView
 from trimtab.knobs import Knobs
 from trimtab.objective import Stays, Totals
 from trimtab.policies.catalog import find_policy
+from trimtab.policies.fairness import Crowding
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.state import Environment, Record, Snapshot
 from trimtab.simulate.workload import Workload
@@ -61,9 +62,10 @@ class Situation:
             engine.run(self.until_ms)
         except Thrashing:
             return None
-        ends = {job.id: _Account.of(job) for job in engine.snapshot().jobs}
-        begins = {job.id: _Account.of(job) for job in self.snapshot.jobs}
-        ages, idles, members, sums = [], [], [], np.zeros(5, dtype=np.int64)
+        after = engine.snapshot()
+        ends = {job.id: _Account.of(job, after) for job in after.jobs}
+        begins = {job.id: _Account.of(job, self.snapshot) for job in self.snapshot.jobs}
+        ages, idles, members, fair, sums = [], [], [], [], np.zeros(5, dtype=np.int64)
         for job_id, facts in enumerate(self.workload.facts):
             end = ends.get(job_id) or self._finished(engine.records[job_id], job_id)
             if end is None:
@@ -76,15 +78,26 @@ class Situation:
             ages.append(end.at_ms - facts.submit_ms)
             idles.append(stay_ms - run_ms)
             members.append(facts.members)
+            fair.append(self._is_fair(facts, self.workload.duration_ms[job_id], end))
             sums += facts.members * np.array((1, run_ms, queue_ms, paid_ms, stops))
         columns = np.array(ages, dtype=np.int64), np.array(idles, dtype=np.int64)
-        return Stays(*columns, np.array(members, dtype=np.int32), Totals(*sums.tolist()))
+        counts, fairs = np.array(members, dtype=np.int32), np.array(fair, dtype=np.bool_)
+        return Stays(*columns, counts, fairs, Totals(*sums.tolist()))
+
+    def _is_fair(self, facts: JobFacts, run_ms: int, end: _Account) -> bool:
+        """Whether a job takes no longer than alone on its share, if what is left of it runs at full speed."""
+        age_ms, home = end.at_ms - facts.submit_ms, self.cluster.home(facts.vc)
+        assert home is not None
+        gpus = facts.gpus // facts.members
+        crowding = Crowding.of(age_ms, end.life_job_ms, gpus, self.cluster.vcs[home].gpus)
+        return crowding.is_fair(age_ms + max(0, run_ms - end.done // FULL_SPEED_PPM), run_ms)
 
     def _finished(self, record: Record, job_id: int) -> _Account | None:
         if record.finish_ms is None:
             return None
         work = self.workload.duration_ms[job_id] * FULL_SPEED_PPM
-        return _Account(record.finish_ms, work, record.held_ms, record.paid_ms, record.preemptions)
+        held_ms, paid_ms, stops = record.held_ms, record.paid_ms, record.preemptions
+        return _Account(record.finish_ms, work, held_ms, paid_ms, stops, record.life_job_ms)
 
 
 class _Account(NamedTuple):
@@ -95,7 +108,9 @@ class _Account(NamedTuple):
     held_ms: int = 0
     paid_ms: int = 0
     preemptions: int = 0
+    life_job_ms: int = 0
 
     @classmethod
-    def of(cls, job: JobView) -> _Account:
-        return cls(job.since_ms, job.done, job.held_ms, job.paid_ms, job.preemptions)
+    def of(cls, job: JobView, snapshot: Snapshot) -> _Account:
+        life_job_ms = snapshot.job_ms[job.home] - job.submit_job_ms
+        return cls(job.since_ms, job.done, job.held_ms, job.paid_ms, job.preemptions, life_job_ms)

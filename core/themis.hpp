@@ -1,0 +1,85 @@
+// Auctions of leased GPUs, as in `policies/themis.py` and `policies/fairness.py`: whole numbers, the same answers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "index.hpp"
+#include "leases.hpp"
+#include "partition.hpp"
+#include "policy.hpp"
+#include "walk.hpp"
+
+namespace trimtab {
+
+// How many times longer a job may take than alone on all it asked for; see `Crowding` in `policies/fairness.py`.
+struct Crowding {
+    Wide over;
+    Wide under;
+
+    static Crowding of(Ms age_ms, std::int64_t job_ms, std::int32_t gpus, std::int32_t vc_gpus, bool paper);
+};
+
+// One auction after another; the object is kept for the memory it holds, not for what is in it.
+class Themis {
+public:
+    // Decide one pass. Leases that stand otherwise than their jobs say are put right at once; the verdict has the rest.
+    void run(const Scene& scene, Partition& part, Verdict& verdict);
+
+    // When the auction is held that somebody has asked for, NONE if it was held or nobody has.
+    static Ms next_review_ms(const Scene& scene, const Partition& part);
+
+private:
+    struct Bid {
+        std::int64_t rho_ppm;
+        Ms time_ms;
+        JobId id;
+        std::int32_t gpus;
+        std::int32_t member_gpus;
+    };
+
+    // The waiting bids of one width, the first one last, and what its first one would gain.
+    struct Width {
+        std::int32_t member_gpus;
+        std::int64_t gain;
+        std::vector<Bid> bids;
+
+        static bool is_before(const Width& one, const Width& two);
+    };
+
+    using Ids = std::vector<JobId>;
+
+    void settle_leases();
+    void stand(Job& job) const;
+    void offer(const Layer& free);
+    bool serves_anyone() const;
+    void bid();
+    Bid bid_of(const Job& job, std::int64_t speed_ppm) const;
+    std::int64_t speed_of(const Job& job);
+    std::int64_t rho_ppm(const Job& job, Ms time_ms, Ms run_ms) const;
+    void order();
+    void order_by_gain();
+    void look(Width& width) const;
+    void walk(std::size_t count, JobId absent, Verdict& found);
+    bool place(const Job& job, Nodes& found);
+    void grant(Verdict& verdict);
+    std::int64_t share_of(const Bid& bid, std::size_t place);
+
+    const AuctionRules& rules() const { return *scene_->plan.auction; }
+
+    const Scene* scene_ = nullptr;
+    Partition* part_ = nullptr;
+    std::vector<Bid> bids_;    // in the order in which they are served
+    std::size_t visible_ = 0;  // so many of them were asked first
+    std::vector<Width> widths_;
+    std::vector<std::pair<std::int32_t, bool>> consolidated_;  // widths that have been looked at
+    Layer offered_, lifted_, really_free_;
+    std::int32_t failed_alone_ = 0, failed_spread_ = 0;  // smallest width that failed
+    Ids kept_;      // of a walk: those who keep their GPUs
+    Ids beside_;    // winners among the visible bids, where winners pay
+    Verdict what_if_;
+};
+
+}  // namespace trimtab
