@@ -73,7 +73,7 @@ void Engine::check_jobs() const {
     }
     if (used != used_gpus_) throw InvariantError("the number of GPUs in use is not kept up");
     if (environment_.decider) return;
-    for (const Partition& part : parts_) part.queue.all(jobs_, queued);
+    for (const Partition& part : parts_) plan_.lucid ? part.lucid.all(queued) : part.queue.all(jobs_, queued);
     std::sort(queued.begin(), queued.end());
     if (queued != pending) throw InvariantError("the queues do not hold each pending job once");
 }

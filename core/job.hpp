@@ -142,8 +142,13 @@ struct alignas(64) Job {
     std::int32_t seat = 0;  // place among the running jobs of its virtual cluster
     std::int32_t member_gpus = 0;
     Ms paid_ms = 0;  // restart cost paid so far
+    Ms until_ms = NONE;   // when it loses its GPUs and its work if it has not finished
+    JobId partner = -1;   // with whom it shares its GPUs
 
     bool active() const { return state == State::pending || state == State::running; }
+
+    // Whether its GPUs are counted as its partner's.
+    bool is_guest() const { return partner >= 0 && partner < id; }
 
     // When it finished, NONE if it did not; nothing is settled afterwards.
     Ms finish_ms() const { return state == State::finished ? since_ms : std::int64_t{NONE}; }

@@ -26,10 +26,13 @@ from trimtab.job import FULL_SPEED_PPM, JobFacts, JobState, JobView, Nodes
 from trimtab.knobs import Knobs
 from trimtab.objective import Stays, Totals
 from trimtab.policies.fifo import Fifo
-from trimtab.policies.policy import Plan, Policy, QueuePolicy, ppm
+from trimtab.policies.lucid import Lucid
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, WholePass, ppm
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
 from trimtab.policies.tiresias import Tiresias
+from trimtab.profile import PairSpeeds
 from trimtab.simulate.decisions import answerable
+from trimtab.simulate.fast_lucid import core_pace, core_pairing, core_rules, pairing_refusal
 from trimtab.simulate.own_policies import Asked, add_hooks
 from trimtab.simulate.state import Environment, Outcomes, Record, Snapshot
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
@@ -71,6 +74,8 @@ _JOB_FIELDS = (
     "nodes",
     "shielded",
     "stamp",
+    "partner",
+    "until_ms",
 )
 
 # A job's run time and service at full speed, and its service at its slowest, stay below these: so 64 bits
@@ -103,10 +108,10 @@ def core_built() -> str | None:
 
 
 def _is_built_in(policy: Policy) -> bool:
-    return type(policy) in _RANKS or type(policy) is Tiresias
+    return type(policy) in _RANKS or type(policy) in (Tiresias, Lucid)
 
 
-def twin_refusal(workload: Workload, environment: Environment) -> str | None:
+def twin_refusal(workload: Workload, environment: Environment, policy: Policy) -> str | None:
     """Return why the core cannot run this, None if it can."""
     columns = Columns.of(workload)
     told = environment.estimator
@@ -116,7 +121,7 @@ def twin_refusal(workload: Workload, environment: Environment) -> str | None:
         fits = _fit(estimates, columns.gpus.tolist(), FULL_SPEED_PPM)
     if not fits:
         return "a run time is too long for 64 bits"
-    return None
+    return None if isinstance(policy, QueuePolicy) else pairing_refusal(workload, environment.speeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +186,10 @@ _RANKS: dict[type, str] = {
 class _Settings:
     """The settings one engine has met, numbered: equal settings have equal numbers."""
 
-    def __init__(self, policy: Policy, facts: Sequence[JobFacts]) -> None:
+    def __init__(self, policy: Policy, workload: Workload, speeds: PairSpeeds | None) -> None:
         self.policy = policy
-        self.facts = facts
+        self.workload = workload
+        self.speeds = speeds
         self.known: list[Knobs] = []
         self._numbers: dict[Knobs, int] = {}
 
@@ -200,11 +206,20 @@ class _Settings:
     def _plan(self, knobs: Knobs) -> _core.Plan:
         policy = self.policy
         if not isinstance(policy, QueuePolicy):
-            return _core.Plan()  # a whole-pass policy is asked
+            return self._whole_pass_plan(policy, knobs)
         if _is_built_in(policy):
             return _built_in_plan(policy, knobs)
         plan = _core.Plan()
-        plan.set_planner(_core.planner(partial(_own_plan, policy, knobs, self.facts)))
+        plan.set_planner(_core.planner(partial(_own_plan, policy, knobs, self.workload.facts)))
+        return plan
+
+    def _whole_pass_plan(self, policy: Policy, knobs: Knobs) -> _core.Plan:
+        """Return the plan of a policy that is asked, or of Lucid, which the core knows."""
+        if not isinstance(policy, WholePass):
+            return _core.Plan()
+        plan = _settings_of(policy.settings(knobs))
+        if type(policy) is Lucid:
+            plan.set_lucid(core_rules(knobs, self.workload, self.speeds))
         return plan
 
 
@@ -223,6 +238,7 @@ def _settings_of(told: Plan) -> _core.Plan:
     plan.grades = told.grades
     plan.regrade = getattr(_core.Regrade, told.regrade)
     plan.min_run_ms, plan.quantum_ms = told.min_run_ms, told.quantum_ms
+    plan.needs_nodes = bool(told.needs_nodes)
     plan.needs_estimates, plan.history_weight = bool(told.needs_estimates), told.history_weight
     plan.retrain_ms, plan.rescore = told.retrain_ms, bool(told.rescore)
     plan.refresh_ms = told.refresh_ms
@@ -336,7 +352,7 @@ class FastEngine:
         self.cluster = cluster
         self.policy = policy
         self.environment = environment
-        self._settings = _Settings(policy, workload.facts)
+        self._settings = _Settings(policy, workload, environment.speeds)
         self._estimator = estimator
         self._events = self._shares = 0  # of the core's log, read so far
         facts = workload.facts
@@ -371,15 +387,21 @@ class FastEngine:
             _core_estimator(self._estimator, self.workload),
             environment.completed_gpu_ms,
             self._decider(sample_gpu_ms),
+            core_pairing(self.workload, environment.speeds) if self._may_share else None,
+            core_pace(environment.pace, self.workload) if type(self.policy) is Lucid else None,
             timeline,
         )
 
     def _decider(self, sample_gpu_ms: tuple[int, ...]) -> _core.Decider | None:
-        if isinstance(self.policy, QueuePolicy):
+        if isinstance(self.policy, QueuePolicy) or _is_built_in(self.policy):
             return None
         known = self._settings.known.__getitem__
-        asked = Asked(self.policy, self.cluster, self.environment.placement, sample_gpu_ms, known)
+        asked = Asked(self.policy, self.cluster, self.environment, sample_gpu_ms, known)
         return _core.decider(self.policy.name, self.workload.facts, asked.decide, asked.next_review_ms)
+
+    @property
+    def _may_share(self) -> bool:
+        return not isinstance(self.policy, QueuePolicy)
 
     def _answerable(self, now_ms: int | None = None) -> AbstractContextManager[None]:
         return answerable(self.policy, lambda: self.now_ms if now_ms is None else now_ms)
@@ -477,13 +499,15 @@ class FastEngine:
 
     def _read_log(self, events: list[Event]) -> None:
         """Append what the core has logged since, column by column: an event at a time takes twice as long."""
-        times, kinds, jobs, details, nodes, gpus = self._core.log_since(self._events, self._shares)
+        times, kinds, jobs, details, beside, nodes, gpus = self._core.log_since(self._events, self._shares)
         ids: list[int | None] = jobs.tolist()
         texts = [""] * len(ids)
         for place in np.flatnonzero(kinds == _REJECT).tolist():
             texts[place] = self._rejection(jobs[place])
         for place in np.flatnonzero(kinds == _KNOBS).tolist():
             ids[place], texts[place] = None, self._settings.known[details[place]].text()
+        for place in np.flatnonzero(beside >= 0).tolist():
+            texts[place] = f"beside {self.workload.facts[beside[place]].label}"
         names = [_KINDS[kind] for kind in kinds.tolist()]
         shares = tuple(zip(nodes.tolist(), gpus.tolist(), strict=True))
         places = np.flatnonzero((kinds == _START) | (kinds == _PREEMPT))

@@ -9,17 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from trimtab.cluster import Cluster, ClusterView, FreeMap, Placement
+from trimtab.cluster import Cluster, ClusterView, FreeMap
 from trimtab.job import JobFacts, Nodes
 from trimtab.knobs import Knobs
-from trimtab.policies.policy import Plan, Policy, QueuePolicy, by_arrival, graded_change_ms, graded_level
+from trimtab.policies.policy import (
+    Plan,
+    Policy,
+    QueuePolicy,
+    Start,
+    by_arrival,
+    graded_change_ms,
+    graded_level,
+)
 from trimtab.simulate.decisions import check_decisions, check_review
+from trimtab.simulate.state import Environment
 
 if TYPE_CHECKING:
     from trimtab import _core
 
-# What the core is told of a whole pass: whether nothing is decided, who loses GPUs, who gets which.
-Verdict = tuple[bool, list[int], list[tuple[int, Nodes]]]
+# What the core is told of a whole pass: whether nothing is decided, who loses GPUs, who gets which, and for
+# whom that ends at an instant or is beside another job.
+Verdict = tuple[bool, list[int], list[tuple[int, Nodes]], list[tuple[int, int | None, int | None]]]
 
 
 def add_hooks(made: _core.Plan, policy: QueuePolicy, told: Plan, facts: Sequence[JobFacts]) -> None:
@@ -47,13 +57,13 @@ class Asked:
         self,
         policy: Policy,
         cluster: Cluster,
-        placement: Placement,
+        world: Environment,
         completed_gpu_ms: tuple[int, ...],
         knobs_of: Callable[[int], Knobs],
     ) -> None:
         self._policy = policy
         self._cluster = cluster
-        self._placement = placement
+        self._world = world
         self._completed_gpu_ms = completed_gpu_ms
         self._knobs_of = knobs_of
 
@@ -70,12 +80,17 @@ class Asked:
         view = self._view(now_ms, home, pending, running, free)
         decisions = list(self._policy.decide(view, self._knobs_of(knobs)))
         if not decisions:
-            return True, [], []
+            return True, [], [], []
         free_map = self._free_map(home, free)
         lost, places = check_decisions(
             decisions, pending.find, running.find, free_map, self._policy.name, now_ms
         )
-        return False, lost, list(places.items())
+        terms = [
+            (one.job_id, one.until_ms, one.beside)
+            for one in decisions
+            if isinstance(one, Start) and (one.until_ms is not None or one.beside is not None)
+        ]
+        return False, lost, list(places.items()), terms
 
     def next_review_ms(
         self,
@@ -100,9 +115,12 @@ class Asked:
         free: list[int],
     ) -> ClusterView:
         vc = self._cluster.vcs[home]
-        return ClusterView(now_ms, vc, pending, running, self._free_map(home, free), self._completed_gpu_ms)
+        free_map, world = self._free_map(home, free), self._world
+        return ClusterView(
+            now_ms, vc, pending, running, free_map, self._completed_gpu_ms, world.speeds, world.pace
+        )
 
     def _free_map(self, home: int, free: list[int]) -> FreeMap:
         vc = self._cluster.vcs[home]
-        size = vc.gpus if self._placement == "count" else vc.gpus_per_node
-        return FreeMap(free, size, self._placement)
+        size = vc.gpus if self._world.placement == "count" else vc.gpus_per_node
+        return FreeMap(free, size, self._world.placement)
