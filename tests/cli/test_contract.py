@@ -21,6 +21,8 @@ SHARED = [
     "--knob",
     "--restart-cost-s",
     "--estimates",
+    "--speeds",
+    "--models",
     "--thin",
 ]
 SEARCH = [

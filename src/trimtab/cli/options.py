@@ -25,7 +25,10 @@ from trimtab.search.tuner import Tuning
 from trimtab.simulate.engines import ENGINES
 from trimtab.simulate.executors import CLUSTERS, EXECUTORS
 from trimtab.simulate.fast import compiled_available
+from trimtab.simulate.models import MODELS, assign_models, notes_of
 from trimtab.simulate.run import ESTIMATES, World
+from trimtab.simulate.speed import BUILTIN
+from trimtab.simulate.speed_files import open_speeds
 from trimtab.studies.ablations import ABLATIONS
 from trimtab.studies.lines import Plan
 from trimtab.traces.loader import load
@@ -46,6 +49,15 @@ PlacementName = Annotated[str, typer.Option("--placement", help=" | ".join(PLACE
 RestartCost = Annotated[str, typer.Option("--restart-cost-s", help="Seconds to resume, or `chronus`.")]
 Estimates = Annotated[str, typer.Option(help=" | ".join(ESTIMATES))]
 SpreadSpeed = Annotated[float, typer.Option(help="Speed of a gang that is not consolidated (relaxed).")]
+SpeedsName = Annotated[
+    str,
+    typer.Option(
+        "--speeds", help="Speeds of jobs that share or are spread: builtin | pairs.csv | FILE.json@GPU"
+    ),
+]
+ModelsFrom = Annotated[
+    str, typer.Option("--models", help="What a job trains: as columns say, or drawn: " + " | ".join(MODELS))
+]
 Thin = Annotated[float | None, typer.Option(help="Keep this share of the jobs, seeded; changes the load.")]
 Seed = Annotated[int, typer.Option(help="Root of all random streams.")]
 TieSeeds = Annotated[
@@ -203,13 +215,21 @@ def open_cluster(nodes: int | None, gpus_per_node: int | None, file: Path | None
 
 
 def make_world(
-    placement: str, restart_cost_s: str, estimates: str, spread_speed: float, seed: int, engine: str
+    placement: str,
+    restart_cost_s: str,
+    estimates: str,
+    spread_speed: float,
+    seed: int,
+    engine: str,
+    speeds: str = BUILTIN.source,
+    models: str = "column",
 ) -> World:
     """Check what all policies of a comparison share.
 
     Raises:
         UnknownName: If a name is not known.
         ConfigError: If a number is out of range.
+        InputError: If the file of speeds cannot be used.
     """
     if placement not in PLACEMENTS:
         raise UnknownName("placement", placement, PLACEMENTS)
@@ -223,6 +243,8 @@ def make_world(
         raise ConfigError(
             "engine compiled: this installation has none; use auto or reference; nothing was run."
         )
+    if models not in MODELS:
+        raise UnknownName("way to find models", models, MODELS)
     cost = _restart_cost_s(restart_cost_s)
     return World(
         placement=placement,
@@ -231,7 +253,25 @@ def make_world(
         spread_speed=spread_speed,
         seed=_checked_seed(seed),
         engine=engine,
+        speeds=speeds,
+        speeds_sha256=open_speeds(speeds).sha256,
+        models=models,
     )
+
+
+def with_models(trace: Trace, world: World, quiet: bool = True) -> Trace:
+    """Give the jobs the models and spread speeds of a world; say on stderr how many are known.
+
+    Raises:
+        InputError: If of no job anything is known, or the file of speeds is not the one it was.
+    """
+    if (world.speeds, world.models) == (BUILTIN.source, "column"):
+        return trace  # that table knows no model
+    table = world.speed_table()
+    found = assign_models(trace, table, world.models, Seeds(world.seed))
+    for note in notes_of(found, table):
+        show.notice(note, quiet)
+    return found.trace
 
 
 def _checked_seed(seed: int) -> int:

@@ -27,6 +27,7 @@ from trimtab.studies.lines import Note, silent
 from trimtab.studies.replay import Replayed
 from trimtab.studies.replay import replay as again
 from trimtab.studies.request import Request
+from trimtab.traces.trace import Trace
 
 _CAUSAL = "trimtab"  # the line that learns a graph
 
@@ -83,7 +84,7 @@ def replay(
     """
     recorded, request = _opened(journal, quiet)
     count = o.make_workers(executor, workers, address)
-    trace = o.open_trace(request.source, None, request.zone, request.thin, request.world.seed)
+    trace = _trace_of(request)
     kind = request.world.engine
     with open_trials(executor, count, kind, address) as trials, show.progress(quiet) as advance:
         found = again(request, recorded, trace, trials, advance)
@@ -93,6 +94,12 @@ def replay(
         _print_replayed(found)
     if found.difference:
         raise InputError(f"{journal}: {found.difference.text()}.")
+
+
+def _trace_of(request: Request) -> Trace:
+    """Open the trace that was evaluated, with the models it was evaluated with."""
+    world = request.world
+    return o.with_models(o.open_trace(request.source, None, request.zone, request.thin, world.seed), world)
 
 
 def _print_replayed(found: Replayed) -> None:
@@ -135,7 +142,7 @@ def diagnose(
     """
     recorded, request = _opened(journal, quiet)
     count = o.make_workers(executor, workers, address)
-    trace = o.open_trace(request.source, None, request.zone, request.thin, request.world.seed)
+    trace = _trace_of(request)
     kind = request.world.engine
     with open_trials(executor, count, kind, address) as trials, show.progress(quiet) as advance:
         found = take_apart(request, recorded, trace, trials, hours, line, advance)

@@ -27,6 +27,8 @@ def simulate(
     restart_cost_s: o.RestartCost = "62",
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
+    speeds: o.SpeedsName = "builtin",
+    models: o.ModelsFrom = "column",
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -41,10 +43,10 @@ def simulate(
     Example: trimtab simulate philly:jobs.csv.gz --policy tiresias --nodes 80
     """
     show.check_writable([jobs_out, timeline_out])
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
+    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
     name, knobs = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.open_trace(source, window, zone, thin, seed, quiet)
+    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
     result = simulate_ties(trace, machines, name, knobs, world, tie_seeds)
     show.notice_rejected(result.timeline, quiet)
     if jobs_out is not None:
@@ -72,6 +74,8 @@ def compare(
     restart_cost_s: o.RestartCost = "62",
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
+    speeds: o.SpeedsName = "builtin",
+    models: o.ModelsFrom = "column",
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -87,13 +91,13 @@ def compare(
     Example: trimtab compare jobs.csv --nodes 60 --policy fifo --policy tiresias
     """
     show.check_writable([report, jobs_out, timeline_out])
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
+    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
     chosen = [o.read_policy_text(text, knob) for text in policy]
     unused = {text.partition("=")[0] for text in knob or []} - {key for _, knobs in chosen for key in knobs}
     if unused:
         raise ConfigError(f"knob {min(unused)} belongs to none of the policies; nothing was run.")
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.open_trace(source, window, zone, thin, seed, quiet)
+    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
     results = []
     with show.progress(quiet) as advance:
         for place, (name, knobs) in enumerate(chosen):

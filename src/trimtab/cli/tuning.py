@@ -47,6 +47,8 @@ def tune(
     restart_cost_s: o.RestartCost = "62",
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
+    speeds: o.SpeedsName = "builtin",
+    models: o.ModelsFrom = "column",
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     seed: o.Seed = 0,
@@ -67,12 +69,12 @@ def tune(
 
     Example: trimtab tune jobs.csv --policy tiresias --at 7d --nodes 64
     """
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
+    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
     plan = o.make_plan(objective, sampler, budget, "1h", arrivals_horizon, run_on, threshold, dwell)
     count = o.make_workers(executor, workers, address)
     name, running = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.open_trace(source, window, zone, thin, seed, quiet)
+    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
     with open_trials(executor, count, engine, address) as trials:
         tuned = tune_at(trace, trace.instant_ms(at), machines, name, running, world, plan, trials)
     if format == "json":
@@ -130,6 +132,8 @@ def evaluate(
     restart_cost_s: o.RestartCost = "62",
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
+    speeds: o.SpeedsName = "builtin",
+    models: o.ModelsFrom = "column",
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -165,14 +169,14 @@ def evaluate(
     wanted = [line.strip() for line in lines.split(",")]
     show.check_writable([report, journal, graph, jobs_out, timeline_out])
     records.check_outputs(journal, graph, wanted)
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine)
+    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
     plan = replace(o.with_background(plan, background, aggregate), realised=realised)
     count = o.make_workers(executor, workers, address)
     again = repeats(tie_seeds, seeds, seed)
     name, base = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.open_trace(source, None, zone, thin, seed, quiet)
+    trace = o.with_models(o.open_trace(source, None, zone, thin, seed, quiet), world, quiet)
     parts = ablate or []
     request = Request(
         source=source,

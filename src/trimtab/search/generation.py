@@ -159,7 +159,7 @@ def _whole_ms(scene: Scene, left_ms: Integers) -> list[int]:
 def _copies(facts: Sequence[JobFacts], coming: Arrivals) -> list[JobFacts]:
     """Return what the arrivals will have submitted."""
     return [
-        JobFacts(one.label, submit_ms, one.gpus, one.vc, one.user, one.name, one.skew_ppm, one.spread_ppm)
+        JobFacts(one.label, submit_ms, *one[2:])
         for one, submit_ms in zip(
             (facts[row] for row in coming.source.tolist()), coming.submit_ms.tolist(), strict=True
         )

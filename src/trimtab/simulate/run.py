@@ -12,12 +12,14 @@ import polars as pl
 
 from trimtab import __version__
 from trimtab.cluster import Cluster, Placement
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, InputError
 from trimtab.forecast.durations import HistoryEstimator
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 from trimtab.simulate.engines import engine_name, make_engine
 from trimtab.simulate.metrics import Metrics, jobs_table, metrics_of
+from trimtab.simulate.speed import BUILTIN, SpeedTable
+from trimtab.simulate.speed_files import open_speeds
 from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
 from trimtab.timeline import Timeline
@@ -35,7 +37,9 @@ class World:
         placement: count, consolidated or relaxed.
         restart_cost_s: Flat seconds a preempted job pays to resume, or `chronus`: 60 x 0.5 x (1 + log2 g).
         estimates: Where run-time estimates come from: the truth, the jobs completed so far, nowhere.
-        spread_speed: Speed of a gang that is not consolidated (relaxed placement).
+        spread_speed: Speed of a gang that is not consolidated (relaxed placement), where `speeds` has none.
+        speeds: Where measured speeds come from, see `open_speeds`; with the file's sha256, if that matters.
+        models: How jobs get their models: column or draw.
         seed: Root of every random stream.
         engine: auto, compiled or reference; the results are the same.
     """
@@ -46,6 +50,20 @@ class World:
     spread_speed: float = 0.5
     seed: int = 0
     engine: str = "auto"
+    speeds: str = BUILTIN.source
+    speeds_sha256: str = ""
+    models: str = "column"
+
+    def speed_table(self) -> SpeedTable:
+        """Return the measured speeds.
+
+        Raises:
+            InputError: If the file cannot be used, or is not the one it was.
+        """
+        table = open_speeds(self.speeds)
+        if self.speeds_sha256 not in ("", table.sha256):
+            raise InputError(f"speeds {self.speeds}: has changed since; nothing was run.")
+        return table
 
     @property
     def spread_ppm(self) -> int:
@@ -64,7 +82,12 @@ class World:
             estimator = OracleEstimator(workload.duration_ms)
         elif self.estimates == "predicted":
             estimator = HistoryEstimator()
-        return Environment(placement=self.placement, restart_ms=self.restart_ms(), estimator=estimator)
+        return Environment(
+            placement=self.placement,
+            restart_ms=self.restart_ms(),
+            estimator=estimator,
+            speeds=self.speed_table(),
+        )
 
 
 def chronus_restart_ms(gpus: int) -> int:
@@ -123,6 +146,8 @@ class RunResult:
             "placement": self.world.placement,
             "restart_cost_s": self.world.restart_cost_s,
             "estimates": self.world.estimates,
+            "speeds": self.world.speeds,
+            "models": self.world.models,
             "seed": self.world.seed,
             "cpu_s": self.cpu_s,
             "events": self.events,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from trimtab.job import JobFacts
+import polars as pl
+
+from trimtab.job import FULL_SPEED_PPM, JobFacts
 from trimtab.policies.tiresias import MODEL_SKEW_PPM
+from trimtab.profile import Profile
 from trimtab.traces.trace import Trace
 
 
@@ -27,17 +30,26 @@ class Workload:
 
         Args:
             trace: The jobs.
-            spread_ppm: Speed of a gang that is not consolidated.
+            spread_ppm: Speed of a gang that is not consolidated, of jobs that do not say it themselves.
             seed_order: A random number a job; jobs of one instant are ordered by it instead of by source.
         """
         submit = (trace.column("submit_ms") - trace.zero_ms).tolist()
         columns = [trace.labels(name) for name in ("vc", "user", "name", "model")]
         facts = [
             JobFacts(
-                label, submit_ms, gpus, vc, user, name, MODEL_SKEW_PPM.get(model or "", 1_000_000), spread_ppm
+                *(label, submit_ms, gpus, vc, user, name),
+                MODEL_SKEW_PPM.get(model or "", FULL_SPEED_PPM),
+                spread,
+                profile=profile,
             )
-            for label, submit_ms, gpus, vc, user, name, model in zip(
-                trace.labels("job_id"), submit, trace.column("gpus").tolist(), *columns, strict=True
+            for label, submit_ms, gpus, vc, user, name, model, spread, profile in zip(
+                trace.labels("job_id"),
+                submit,
+                trace.column("gpus").tolist(),
+                *columns,
+                _spreads_ppm(trace, spread_ppm),
+                profiles_of(trace),
+                strict=True,
             )
         ]
         durations = trace.column("duration_ms").tolist()
@@ -45,6 +57,49 @@ class Workload:
             order = sorted(range(len(facts)), key=lambda job: (submit[job], seed_order[job]))
             facts, durations = [facts[job] for job in order], [durations[job] for job in order]
         return cls(facts, durations)
+
+
+def _spreads_ppm(trace: Trace, otherwise_ppm: int) -> list[int]:
+    """Return each job's speed when it is not consolidated."""
+    if "spread_speed" not in trace.jobs.columns:
+        return [otherwise_ppm] * len(trace)
+    speeds = trace.jobs["spread_speed"].to_list()
+    return [otherwise_ppm if speed is None else round(speed * FULL_SPEED_PPM) for speed in speeds]
+
+
+def profiles_of(trace: Trace) -> list[Profile | None]:
+    """Return what each job of a trace is known to use, None where its columns say nothing.
+
+    A model's data set and batch size are part of its name, `model/data set/batch size`, where they are known.
+    """
+    known = [name for name in _PROFILE if name in trace.jobs.columns]
+    if not known:
+        return [None] * len(trace)
+    made: dict[tuple[Any, ...], Profile | None] = {}
+    rows = trace.jobs.select(
+        pl.col(name) if name in known else pl.lit(None).alias(name) for name in _PROFILE
+    ).rows()
+    for row in set(rows):
+        made[row] = _profile(*row) if any(value is not None for value in row) else None
+    return [made[row] for row in rows]
+
+
+_PROFILE = ("model", "dataset", "batchsize", "amp", "gpu_util", "gmem_util", "gmem_mib")
+
+
+def _profile(
+    model: str | None,
+    dataset: str | None,
+    batch: int | None,
+    amp: int | None,
+    gpu_util: float | None,
+    gmem_util: float | None,
+    gmem_mib: float | None,
+) -> Profile:
+    parts = [str(part) for part in (model, dataset, batch) if part is not None]
+    name = None if model is None else "/".join(parts)
+    memory_mib = None if gmem_mib is None else round(gmem_mib)
+    return Profile(name, gpu_util, gmem_util, memory_mib, amp == 1)
 
 
 class Estimator(Protocol):

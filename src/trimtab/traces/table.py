@@ -18,6 +18,7 @@ import polars as pl
 from trimtab.errors import ConfigError, InputError
 from trimtab.traces.chronus import joined_ms
 from trimtab.traces.columns import (
+    Sift,
     Table,
     ends_ms,
     finish,
@@ -58,16 +59,28 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "memory_gib": ("memory_gib",),
     "limit_ms": ("limit_s", "time_limit_s"),
     "model": ("model", "model_name", "application"),
+    "dataset": ("dataset",),
+    "batchsize": ("batchsize", "batch_size"),
+    "amp": ("amp",),
     "deadline_ms": ("deadline_s",),
     "deadline_value": ("deadline_value",),
     "service_class": ("service_class",),
     "gpu_util": ("gpu_util",),
     "gmem_util": ("gmem_util",),
-    "gmem": ("gmem",),
+    "gmem_mib": ("gmem_mib", "gmem"),
     "sharescore": ("sharescore",),
+    "spread_speed": ("spread_speed",),
 }
 _INSTANTS = ("submit_ms", "start_ms", "end_ms")
 _LENGTHS = ("duration_ms", "limit_ms")
+# What can be, of columns that a job may do without: anything else is taken as not known.
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "amp": (0, 1),
+    "gpu_util": (0, 100),
+    "gmem_util": (0, 100),
+    "gmem_mib": (0, 1e9),
+    "spread_speed": (1e-6, 1),
+}
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
 
@@ -108,6 +121,7 @@ def load(path: str | Path, *, zone: str | None = None) -> Trace:
     if dated:
         notes.append(f"Dates without a zone were read as {where}.")
     notes += fraction_note(sift, "asked")
+    notes += _forget_the_impossible(sift)
     used = set(found.values())
     unused = [column for column in table.text.columns if column and column not in used]
     if unused:
@@ -204,9 +218,23 @@ def _expression(ours: str, text: pl.Expr, dated: bool, zone: tzinfo) -> pl.Expr:
         return number_ms(text)
     if ours == "deadline_ms":
         return joined_ms(text, "/", 1000.0)
-    if ours in ("gpus", "sharescore"):
+    if SCHEMA[ours] == pl.Int64():
         return whole(text)
     return number(text) if SCHEMA[ours] == pl.Float64() else text
+
+
+def _forget_the_impossible(sift: Sift) -> list[str]:
+    """Take values outside of `_RANGES` as not known, and say how many there were."""
+    notes = []
+    for name, (low, high) in _RANGES.items():
+        if name not in sift.rows.columns:
+            continue
+        fine = pl.col(name).is_between(low, high)
+        wrong = sift.rows.filter(~fine).height
+        if wrong:
+            sift.rows = sift.rows.with_columns(pl.when(fine).then(pl.col(name)))
+            notes.append(f"{name} is outside of {low:g} .. {high:g} in {wrong:,} rows: taken as not known.")
+    return notes
 
 
 def _parquet(stored: Stored, source: str) -> Table:

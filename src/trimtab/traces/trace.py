@@ -30,13 +30,17 @@ SCHEMA: Mapping[str, pl.DataType] = {
     "memory_gib": pl.Float64(),
     "limit_ms": pl.Int64(),  # the run time the user asked for; null where there is no limit
     "model": pl.String(),
+    "dataset": pl.String(),
+    "batchsize": pl.Int64(),
+    "amp": pl.Int64(),  # 1: mixed precision
     "deadline_ms": pl.String(),  # after submission; several joined by "/"
     "deadline_value": pl.String(),
     "service_class": pl.String(),
-    "gpu_util": pl.Float64(),
+    "gpu_util": pl.Float64(),  # %, of the GPU's time; so is gmem_util
     "gmem_util": pl.Float64(),
-    "gmem": pl.Float64(),
+    "gmem_mib": pl.Float64(),  # on each GPU
     "sharescore": pl.Int64(),
+    "spread_speed": pl.Float64(),  # speed when not consolidated, 1 where that costs nothing
 }
 
 
