@@ -218,7 +218,7 @@ class _Settings:
         if not isinstance(policy, WholePass):
             return _core.Plan()
         plan = _settings_of(policy.settings(knobs))
-        if type(policy) is Lucid:
+        if _is_built_in(policy):
             plan.set_lucid(core_rules(knobs, self.workload, self.speeds))
         return plan
 

@@ -118,7 +118,9 @@ def core_pairing(workload: Workload, speeds: PairSpeeds | None) -> _core.Pairing
         return None
     kinds = Kinds.of(workload)
     memory = np.array([profile.gmem_mib or 0 for profile in kinds.profiles], dtype=np.int64)
-    columns = [np.ascontiguousarray(column) for column in _Table.of(speeds).answers(kinds.profiles).reshape(-1, 3).T]
+    columns = [
+        np.ascontiguousarray(column) for column in _Table.of(speeds).answers(kinds.profiles).reshape(-1, 3).T
+    ]
     return _core.pairing(kinds.of_job, memory, columns[0], columns[1], columns[2].astype(np.uint8))
 
 
