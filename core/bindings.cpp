@@ -89,6 +89,42 @@ private:
     nb::object facts_;
 };
 
+std::shared_ptr<Pairing> make_pairing(const Column<std::int32_t>& kind, const Column<std::int64_t>& gmem_mib,
+                                      const Column<std::int64_t>& newcomers_ppm,
+                                      const Column<std::int64_t>& partners_ppm, const Column<std::uint8_t>& fits) {
+    return std::make_shared<Pairing>(Pairing{copied(kind), static_cast<std::int32_t>(gmem_mib.shape(0)), copied(gmem_mib),
+                                             copied(newcomers_ppm), copied(partners_ppm), copied(fits)});
+}
+
+void bind_lucid(nb::module_& module) {
+    nb::class_<Pairing>(module, "Pairing");
+    module.def("pairing", &make_pairing, "kind"_a, "gmem_mib"_a, "newcomers_ppm"_a, "partners_ppm"_a, "fits"_a);
+    nb::class_<Pace>(module, "Pace");
+    module.def("pace", [](std::vector<std::pair<Ms, std::int64_t>> steps) {
+        return std::make_shared<Pace>(Pace{std::move(steps)});
+    }, "steps"_a);
+    nb::enum_<LucidRules::Prefers>(module, "Prefers")
+        .value("free_first", LucidRules::Prefers::free_first)
+        .value("pack_first", LucidRules::Prefers::pack_first)
+        .value("forecast", LucidRules::Prefers::forecast);
+    nb::class_<LucidRules>(module, "LucidRules")
+        .def(nb::init<>())
+        .def_rw("prof_nodes", &LucidRules::prof_nodes)
+        .def_rw("t_prof_ms", &LucidRules::t_prof_ms)
+        .def_rw("prof_factor", &LucidRules::prof_factor)
+        .def_rw("autoscales", &LucidRules::autoscales)
+        .def_rw("gsc", &LucidRules::gsc)
+        .def_rw("scores", &LucidRules::scores)
+        .def_prop_rw("ratio_ppm", [](const LucidRules& rules) { return optional(rules.ratio_ppm); },
+                     [](LucidRules& rules, nb::object ratio_ppm) { rules.ratio_ppm = number(ratio_ppm); },
+                     nb::for_setter(nb::arg("ratio_ppm").none()))
+        .def_rw("off_below_ppm", &LucidRules::off_below_ppm)
+        .def_rw("prefers", &LucidRules::prefers)
+        .def_rw("is_best", &LucidRules::is_best)
+        .def_rw("mem_limit_mib", &LucidRules::mem_limit_mib)
+        .def_rw("strict", &LucidRules::strict);
+}
+
 struct SharedEstimator {
     std::shared_ptr<Estimator> held;
 };
@@ -102,7 +138,8 @@ nb::tuple to_tuple(const Job& job, const Grades& grades) {
                           job.speed_ppm, job.overhead_ms, job.paid_ms, optional(job.first_ms), optional(job.started_ms),
                           job.stopped_ms, optional(job.first_start_ms), job.preemptions, job.promotions,
                           nb::tuple(nodes), job.shielded, optional(job.lease_start_ms), optional(job.lease_end_ms),
-                          optional(job.renewal_ms), job.submit_job_ms, job.stamp);
+                          optional(job.renewal_ms), job.submit_job_ms, job.stamp,
+                          job.partner < 0 ? nb::object(nb::none()) : nb::cast(job.partner), optional(job.until_ms));
 }
 
 Job from_tuple(const nb::tuple& values, const Workload& workload, SavedState& saved) {
@@ -144,6 +181,9 @@ Job from_tuple(const nb::tuple& values, const Workload& workload, SavedState& sa
     job.renewal_ms = take();
     job.submit_job_ms = take();
     job.stamp = static_cast<std::uint32_t>(take());
+    const std::int64_t partner = take();
+    job.partner = partner == NONE ? -1 : static_cast<JobId>(partner);
+    job.until_ms = take();
     job.gpus = workload.gpus.at(static_cast<std::size_t>(job.id));
     job.member_gpus = workload.member_gpus.at(static_cast<std::size_t>(job.id));
     return job;
@@ -202,6 +242,7 @@ nb::tuple log_since(const Engine& engine, std::size_t event, std::size_t share) 
                           entries([](const LogEntry& entry) { return static_cast<std::int32_t>(entry.kind); }),
                           entries([](const LogEntry& entry) { return entry.job; }),
                           entries([](const LogEntry& entry) { return entry.detail; }),
+                          entries([](const LogEntry& entry) { return entry.beside; }),
                           shares([](Share one) { return one.node; }), shares([](Share one) { return one.gpus; }));
 }
 
@@ -249,7 +290,8 @@ Engine make_engine(std::shared_ptr<Workload> workload,
                    const std::string& policy, const Plan& plan, const std::string& placement,
                    std::vector<Ms> restart_ms, Ms cold_start_ms, bool has_estimates,
                    const SharedEstimator* estimator, std::vector<GpuMs> completed_gpu_ms,
-                   std::shared_ptr<Decider> decider, bool timeline) {
+                   std::shared_ptr<Decider> decider, std::shared_ptr<Pairing> pairing, std::shared_ptr<Pace> pace,
+                   bool timeline) {
     std::vector<VirtualCluster> clusters;
     for (const auto& [nodes, gpus_per_node, first_node] : vcs) clusters.push_back({nodes, gpus_per_node, first_node});
     Environment environment;
@@ -261,6 +303,8 @@ Engine make_engine(std::shared_ptr<Workload> workload,
     if (estimator != nullptr) environment.estimator = estimator->held;
     environment.completed_gpu_ms = std::move(completed_gpu_ms);
     environment.decider = std::move(decider);
+    environment.pairing = std::move(pairing);
+    environment.pace = std::move(pace);
     return Engine(std::move(workload), clusters, policy, plan, std::move(environment), timeline);
 }
 
@@ -360,6 +404,8 @@ NB_MODULE(_core, module) {
         .def_rw("min_run_ms", &Plan::min_run_ms)
         .def_rw("quantum_ms", &Plan::quantum_ms)
         .def_rw("needs_estimates", &Plan::needs_estimates)
+        .def_rw("needs_nodes", &Plan::needs_nodes)
+        .def("set_lucid", [](Plan& plan, std::shared_ptr<LucidRules> rules) { plan.lucid = std::move(rules); }, "rules"_a)
         .def_rw("history_weight", &Plan::history_weight)
         .def_rw("retrain_ms", &Plan::retrain_ms)
         .def_rw("rescore", &Plan::rescore)
@@ -375,6 +421,7 @@ NB_MODULE(_core, module) {
              "planner"_a);
 
     bind_python_policies(module);
+    bind_lucid(module);
 
     nb::class_<SharedEstimator>(module, "Estimator");
     module.def("oracle", [](const Column<Ms>& told_ms) {
@@ -413,7 +460,7 @@ NB_MODULE(_core, module) {
         .def("check_indexes", &Engine::check_indexes);
     module.def("engine", &make_engine, "workload"_a, "vcs"_a, "policy"_a, "plan"_a, "placement"_a, "restart_ms"_a,
                "cold_start_ms"_a, "has_estimates"_a, "estimator"_a.none(), "completed_gpu_ms"_a, "decider"_a.none(),
-               "timeline"_a);
+               "pairing"_a.none(), "pace"_a.none(), "timeline"_a);
 
     nb::class_<Situation>(module, "Situation")
         .def("__init__", [](Situation* made, const Engine& start, nb::object until_ms) {

@@ -74,7 +74,7 @@ void Engine::check_jobs() const {
     if (used != used_gpus_) throw InvariantError("the number of GPUs in use is not kept up");
     if (environment_.decider) return;
     for (const Partition& part : parts_) {
-        part.queue.all(jobs_, queued);
+        plan_.lucid ? part.lucid.all(queued) : part.queue.all(jobs_, queued);
         if (!plan_.auction) continue;
         queued.insert(queued.end(), part.desk.waiting().begin(), part.desk.waiting().end());
         for (const JobId id : part.running) {

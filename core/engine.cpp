@@ -118,6 +118,7 @@ void Engine::instant(Ms now_ms) {
         Job& job = at(timer.job);
         switch (timer.kind) {
             case Timed::finish: finish(job); break;
+            case Timed::expire: expire(job); break;
             case Timed::change: change_level(job); break;
             case Timed::promote: promote(job); break;
             case Timed::unshield: unshield(job); break;
@@ -181,7 +182,7 @@ Ms Engine::ask_estimate_ms(JobId id) {
     if (estimator_->retrain(now_ms_, plan_.retrain_ms) && plan_.rescore) {
         for (JobId other = first_; other >= 0; other = at(other).after) {
             Job& job = at(other);
-            if (job.state == State::pending && job.first_start_ms == NONE) {
+            if (job.state == State::pending && job.done == 0) {
                 job.estimate_ms = ask(other);
             }
         }
@@ -261,6 +262,9 @@ void Engine::unshield(Job& job) {
 void Engine::adopt(Plan plan) {
     plan_ = std::move(plan);
     take_sample();
+    if (plan_.needs_nodes && environment_.counted) {
+        throw ConfigError("policy " + policy_ + " needs nodes, not placement count; nothing was run.");
+    }
     if (plan_.needs_estimates && !environment_.has_estimates) {
         throw ConfigError("policy " + policy_ + " orders by estimates, and there are none; nothing was run.");
     }
@@ -342,6 +346,10 @@ void Engine::rebuild() {
     for (Partition& part : parts_) {
         part.rebuild(jobs_, queues, plan_);
         part.dirty = true;
+        if (!plan_.lucid) continue;
+        part.lucid.reset(part.vc.nodes, part.vc.gpus_per_node, workload_->widths,
+                         environment_.pairing ? environment_.pairing->kinds : 1);
+        for (const JobId id : part.running) part.lucid.enter(at(id), width_of(at(id)), kind_of(at(id)));
     }
     for (JobId id = first_; id >= 0; id = at(id).after) {
         Job& job = at(id);
@@ -365,6 +373,7 @@ void Engine::refresh_sample() {
 void Engine::enqueue(Job& job) {
     Partition& part = home_of(job);
     if (plan_.auction) part.desk.wait(job);
+    if (plan_.lucid) part.lucid.push(job, width_of(job), kind_of(job));
     if (!is_whole_pass()) part.queue.push(job, order_of(job, grades_of(job), now_ms_, plan_), class_of(job));
     const Ms due_ms = starved_ms(job);
     due_ms == NONE ? timers_.erase(job.id) : timers_.set({due_ms, job.id, Timed::promote});
@@ -395,6 +404,7 @@ void Engine::schedule(Job& job) {
     Timers::Timer next{now_ms_ + job.overhead_ms + ceil_div(left, job.speed_ppm), job.id, Timed::finish};
     const Ms change_ms = next_change_ms(job, grades_of(job), plan_);
     if (change_ms != NONE && now_ms_ + change_ms < next.time_ms) next = {now_ms_ + change_ms, job.id, Timed::change};
+    if (job.until_ms != NONE && job.until_ms < next.time_ms) next = {job.until_ms, job.id, Timed::expire};
     if (job.shielded && job.started_ms != NONE) {
         next = std::min(next, {job.started_ms + plan_.min_run_ms, job.id, Timed::unshield});
     }
@@ -443,7 +453,9 @@ Scene Engine::scene() {
 
 void Engine::pass(Partition& part) {
     part.dirty = false;
-    if (environment_.decider) {
+    if (plan_.lucid) {
+        bind(part);
+    } else if (environment_.decider) {
         decide(part);
     } else if (plan_.auction) {
         auction(part);
@@ -497,19 +509,6 @@ View Engine::view(const Partition& part) {
         (job.state == State::pending ? view.pending : view.running).push_back(&job);
     }
     return view;
-}
-
-// Enter checked decisions in the index, and do what they say.
-void Engine::carry_out(Partition& part, Verdict& verdict) {
-    for (const JobId id : verdict.lost) part.index.add(part.top(at(id)), part.levels, at(id).nodes, 1);
-    for (const auto& [id, nodes] : verdict.places) part.index.add(0, part.levels, nodes, -1);
-    walk_.lost.swap(verdict.lost);
-    walk_.places.swap(verdict.places);
-    commit(part);
-    for (const Grant& grant : verdict.grants) {
-        at(grant.job).lease(grant.start_ms, grant.end_ms, grant.renewal_ms);
-        if (plan_.auction) part.desk.lease(at(grant.job));
-    }
 }
 
 // Preempt, then start, in walk order; then each queue stands as running jobs first, pending after.
@@ -590,6 +589,7 @@ void Engine::start(Partition& part, Job& job, Nodes nodes) {
         }
     }
     note_nodes(EventKind::start, job);
+    if (log_.kept) log_.entries.back().beside = job.partner;
     schedule(job);
 }
 
@@ -602,6 +602,7 @@ void Engine::stop(Partition& part, Job& job) {
     job.nodes.clear();
     job.lease(NONE, NONE, NONE);
     job.shielded = false;
+    job.until_ms = NONE;
     ++job.preemptions;
     ++preemptions_;
     if (preemptions_max_ != NONE && preemptions_ > preemptions_max_) {
@@ -634,7 +635,7 @@ void Engine::check_progress() {
 
 void Engine::release(Job& job) {
     Partition& part = home_of(job);
-    part.index.add(part.top(job), part.levels, job.nodes, 1);
+    give_back(part, job);
     part.drop(job, jobs_);
     Partition::leave_line(job);
     part.dirty = true;
@@ -644,12 +645,12 @@ void Engine::release(Job& job) {
 // ---- accounts --------------------------------------------------------------------------------------
 
 void Engine::note(EventKind kind, JobId id, std::int32_t detail) {
-    if (log_.kept) log_.entries.push_back({now_ms_, kind, id, detail});
+    if (log_.kept) log_.entries.push_back({now_ms_, kind, id, detail, -1});
 }
 
 void Engine::note_nodes(EventKind kind, const Job& job) {
     if (!log_.kept) return;
-    log_.entries.push_back({now_ms_, kind, job.id, job.nodes.size()});
+    log_.entries.push_back({now_ms_, kind, job.id, job.nodes.size(), -1});
     const std::int32_t first_node = parts_[static_cast<std::size_t>(job.home)].vc.first_node;
     for (const Share share : job.nodes) {
         log_.shares.push_back({first_node + share.node, share.gpus});

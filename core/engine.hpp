@@ -37,6 +37,8 @@ struct Environment {
     std::shared_ptr<Estimator> estimator;
     std::vector<GpuMs> completed_gpu_ms;
     std::shared_ptr<const Decider> decider;  // of a whole-pass policy
+    std::shared_ptr<const Pairing> pairing;  // of jobs that share GPUs, if that changes their speed
+    std::shared_ptr<const Pace> pace;        // how many submissions are forecast, if they are
 };
 
 // What a snapshot holds apart from knobs and estimator; see `Snapshot`.
@@ -123,6 +125,7 @@ private:
 
     void arrive(JobId id);
     void finish(Job& job);
+    void expire(Job& job);
     void change_level(Job& job);
     void promote(Job& job);
     void unshield(Job& job);
@@ -148,8 +151,15 @@ private:
     void pass(Partition& part);
     void decide(Partition& part);
     void auction(Partition& part);
+    void bind(Partition& part);
     Ms lease_due_ms(const Partition& part, Ms from_ms) const;
-    bool is_whole_pass() const { return environment_.decider != nullptr || plan_.auction.has_value(); }
+    bool is_whole_pass() const { return environment_.decider != nullptr || plan_.auction.has_value() || plan_.lucid != nullptr; }
+    Nodes nodes_of(const Verdict& verdict, JobId id) const;
+    void pair(Job& job, Job& other);
+    void give_back(Partition& part, Job& job);
+    LucidScene lucid_scene() const;
+    std::int32_t width_of(const Job& job) const { return workload_->width_class[static_cast<std::size_t>(job.id)]; }
+    std::int32_t kind_of(const Job& job) const { return environment_.pairing ? environment_.pairing->kind_of(job.id) : 0; }
     View view(const Partition& part);
     void carry_out(Partition& part, Verdict& verdict);
     void commit(Partition& part);

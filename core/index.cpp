@@ -92,6 +92,15 @@ bool Layer::find_wide(std::int32_t gpus, Nodes& found) const {
     return node != NOWHERE;
 }
 
+std::int32_t Layer::last_free() const {
+    if (map_words_ == 0) return spare_.front() == size_ ? 0 : NOWHERE;
+    const Word* const map = words_.data() + word(size_, 0);
+    for (std::size_t at = map_words_; at-- > 0;) {
+        if (map[at] != 0) return static_cast<std::int32_t>(at * 64) + 63 - std::countl_zero(map[at]);
+    }
+    return NOWHERE;
+}
+
 bool Layer::find_spread(std::int32_t gpus, Nodes& found) const {
     if (map_words_ == 0) return find(gpus, found);
     for (std::int32_t has = size_; has > 0; --has) {

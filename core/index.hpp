@@ -33,6 +33,9 @@ public:
     // A consolidated place for a gang, put into `found`; false if there is none.
     bool find(std::int32_t gpus, Nodes& found) const;
 
+    // The last node of which all GPUs are free, or -1.
+    std::int32_t last_free() const;
+
     // A place on the nodes with most free GPUs; false if there is none.
     bool find_spread(std::int32_t gpus, Nodes& found) const;
 

@@ -147,8 +147,13 @@ struct alignas(64) Job {
     Ms renewal_ms = NONE;            // for how long a lease is renewed when it ends while nobody waits
     std::int64_t submit_job_ms = 0;  // of its virtual cluster when it was submitted
     std::int64_t life_job_ms = 0;    // the same integral over its life, once it has finished
+    Ms until_ms = NONE;   // when it loses its GPUs and its work if it has not finished
+    JobId partner = -1;   // with whom it shares its GPUs
 
     bool active() const { return state == State::pending || state == State::running; }
+
+    // Whether its GPUs are counted as its partner's.
+    bool is_guest() const { return partner >= 0 && partner < id; }
 
     // When it finished, NONE if it did not; nothing is settled afterwards.
     Ms finish_ms() const { return state == State::finished ? since_ms : std::int64_t{NONE}; }

@@ -17,6 +17,7 @@ struct LogEntry {
     EventKind kind;
     JobId job;            // -1 for an event of the whole cluster
     std::int32_t detail;  // knobs: which setting; else how many shares
+    JobId beside = -1;    // start: on whose GPUs
 };
 
 struct Log {

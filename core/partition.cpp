@@ -31,7 +31,7 @@ void Partition::rebuild(std::vector<Job>& jobs, std::int32_t queue_count, const 
         Job& job = jobs[static_cast<std::size_t>(running[seat])];
         job.seat = static_cast<std::int32_t>(seat);
         line_up(job, jobs, plan);
-        index.add(top(job), levels, job.nodes, -1);
+        if (!job.is_guest()) index.add(top(job), levels, job.nodes, -1);
         enter(job);
         if (plan.auction) desk.lease(job);
     }

@@ -8,6 +8,7 @@
 #include "job.hpp"
 #include "leases.hpp"
 #include "lineup.hpp"
+#include "lucid.hpp"
 #include "queue.hpp"
 
 namespace trimtab {
@@ -71,6 +72,7 @@ struct Partition {
     bool preemptive = false;
     NodeIndex index;
     PendingQueue queue;
+    Lucid lucid;  // in place of queue and index, if that is the policy
     std::vector<JobId> running;
     std::vector<JobId> behind;  // running jobs that were put at the end of their queue at this instant
     bool dirty = false;         // whether something happened since the last pass
@@ -84,12 +86,12 @@ struct Partition {
 
 private:
     std::size_t slot(std::int32_t node) const {
-        return static_cast<std::size_t>(node) * static_cast<std::size_t>(vc.gpus_per_node);
+        return 2 * static_cast<std::size_t>(node) * static_cast<std::size_t>(vc.gpus_per_node);
     }
     void enter(const Job& job);
 
     std::vector<LineUp> lines_;   // by level; not kept up for keys that jump
-    std::vector<JobId> on_node_;  // as many seats a node as it has GPUs
+    std::vector<JobId> on_node_;  // two seats for each GPU of a node
     std::vector<std::int32_t> crowd_;
 };
 

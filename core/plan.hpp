@@ -10,6 +10,7 @@
 #include "gittins.hpp"
 #include "job.hpp"
 #include "leases.hpp"
+#include "lucid.hpp"
 #include "order.hpp"
 #include "policy.hpp"
 #include "units.hpp"
@@ -50,11 +51,13 @@ struct Plan {
     Ms min_run_ms = 0;
     Ms quantum_ms = 0;
     bool needs_estimates = false;
+    bool needs_nodes = false;
     double history_weight = 0.0;
     Ms retrain_ms = 86'400'000;
     bool rescore = false;
     Ms refresh_ms = 0;
     std::shared_ptr<const GittinsIndex> gittins;  // made by the engine from its completed jobs
+    std::shared_ptr<const LucidRules> lucid;      // what Lucid decides by, else none
     std::shared_ptr<const Planner> planner;       // of a policy of one's own: the plan is what it makes
     std::shared_ptr<const Hooks> hooks;           // the same, and which of them are asked
     std::optional<AuctionRules> auction;          // of Themis, which is no order

@@ -57,9 +57,17 @@ struct View {
 
 // What it decides, checked: running jobs that lose their GPUs, places of those that get some, in order, and leases.
 struct Verdict {
+    // How a job starts, if not just so: beside another one (-1: no), or for a limited time (NONE: no).
+    struct Terms {
+        JobId id;
+        Ms until_ms;
+        JobId beside;
+    };
+
     bool is_empty = true;
     std::vector<JobId> lost;
-    std::vector<std::pair<JobId, Nodes>> places;
+    std::vector<std::pair<JobId, Nodes>> places;  // the GPUs of those that start beside others need not be told
+    std::vector<Terms> terms;
     std::vector<Grant> grants;
 };
 

@@ -321,8 +321,13 @@ public:
             }
             verdict.places.emplace_back(nb::cast<JobId>(start[0]), std::move(nodes));
         }
+        for (const nb::handle entry : nb::cast<nb::list>(found[3])) {
+            const nb::tuple terms = nb::cast<nb::tuple>(entry);
+            verdict.terms.push_back({nb::cast<JobId>(terms[0]), terms[1].is_none() ? std::int64_t{NONE} : nb::cast<Ms>(terms[1]),
+                                     terms[2].is_none() ? -1 : nb::cast<JobId>(terms[2])});
+        }
         for (const auto& [id, start_ms, end_ms, renewal_ms] :
-             nb::cast<std::vector<std::tuple<JobId, Ms, Ms, Ms>>>(found[3])) {
+             nb::cast<std::vector<std::tuple<JobId, Ms, Ms, Ms>>>(found[4])) {
             verdict.grants.push_back({id, start_ms, end_ms, renewal_ms});
         }
         return verdict;
@@ -405,6 +410,11 @@ void bind_jobs(nb::module_& module) {
         .def_prop_ro("renewal_ms", maybe(&Job::renewal_ms))
         .def_prop_ro("submit_job_ms", number(&Job::submit_job_ms))
         .def_prop_ro("stamp", number(&Job::stamp))
+        .def_prop_ro("until_ms", maybe(&Job::until_ms))
+        .def_prop_ro("partner", [](const JobHandle& handle) -> nb::object {
+            const JobId partner = handle.job().partner;
+            return partner < 0 ? nb::object(nb::none()) : nb::cast(partner);
+        })
         .def("__eq__", [](const JobHandle& one, const nb::object& other) {
             JobHandle two;
             return nb::try_cast(other, two) && one.held == two.held;

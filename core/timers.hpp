@@ -10,7 +10,7 @@
 namespace trimtab {
 
 // Kinds of timed events, in the order they are handled at one instant.
-enum class Timed : std::int32_t { finish, change, promote, unshield };
+enum class Timed : std::int32_t { finish, expire, change, promote, unshield };
 
 // A heap by time, kind and id, that knows each job's place in it.
 class Timers {

@@ -112,6 +112,9 @@ class Steps:
         step = max((now_ms - self.first_ms) // 600_000, 0) + 1
         return self.first_ms + 600_000 * step if step < len(self.jobs_ppm) else None
 
+    def supposing(self, now_ms: int, coming_ms: Sequence[int]) -> Steps:
+        return self
+
 
 @dataclass(frozen=True)
 class Case:
@@ -221,8 +224,11 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 @st.composite
-def workloads(draw: st.DrawFn, cluster: Cluster, jobs_max: int = 30) -> Workload:
-    """Return jobs that often meet on one instant; some are wider than any cluster or belong to none."""
+def workloads(draw: st.DrawFn, cluster: Cluster, jobs_max: int = 30, crowded: bool = False) -> Workload:
+    """Return jobs that often meet on one instant; some are wider than any cluster or belong to none.
+
+    Crowded ones come within seconds, and most are narrow.
+    """
     widest = max(vc.gpus for vc in cluster.vcs)
     per_node = cluster.vcs[0].gpus_per_node
     gpus = st.one_of(
@@ -230,6 +236,10 @@ def workloads(draw: st.DrawFn, cluster: Cluster, jobs_max: int = 30) -> Workload
     )
     span = st.one_of(st.sampled_from(_SPANS_MS), st.integers(0, 200_000))
     gap = st.one_of(st.sampled_from(_GAPS_MS), st.integers(0, 20_000))
+    if crowded:
+        gpus = st.one_of(st.sampled_from([1, 1, 1, 1, min(2, per_node)]), gpus)
+        span = st.one_of(st.sampled_from(_SPANS_MS[4:]), span)
+        gap = st.one_of(st.sampled_from([0, 0, 1, 5_000]), gap)
     vc = st.sampled_from([*[one.name for one in cluster.vcs] * 4, "elsewhere"])
     skew = st.sampled_from([0, 100_000, 300_000, 300_001, 717_000, 1_000_000])
     speed = st.sampled_from([1_000_000, 800_000, 333_333, 700_001, 70_000, 1])
@@ -268,18 +278,13 @@ def cases(
         jobs_max: How many jobs at most.
         told: Whether estimates are given, or learnt from completions; None for either.
     """
-    cluster = draw(clusters())
-    workload = draw(workloads(cluster, jobs_max))
-    # Tiresias has most of the state, so it is drawn as often as all the others together.
-    # Lucid is drawn often, too, and places jobs on nodes.
-    often = [
-        name
-        for name in ("tiresias", "lucid")
-        if name in policies and (name != "lucid" or list(placements) != ["count"])
-    ]
-    names = [one for one in policies if one != "lucid" or "lucid" in often]
-    name = draw(st.sampled_from([*names, *(often * 4)]))
+    # Tiresias and Lucid have most of the state, so they are drawn often; Lucid places jobs on nodes.
+    placed = [one for one in policies if one != "lucid" or set(placements) != {"count"}]
+    often = [one for one in ("tiresias", "lucid") if one in placed]
+    name = draw(st.sampled_from([*placed, *(often * 3)]))
     placements = [one for one in placements if name != "lucid" or one != "count"]
+    cluster = draw(clusters())
+    workload = draw(workloads(cluster, jobs_max, crowded=name == "lucid"))
     space = find_policy(name).space
     first_ms = workload.facts[0].submit_ms if len(workload) else 0
     moments = st.one_of(

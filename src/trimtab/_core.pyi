@@ -58,6 +58,7 @@ class Plan:
     min_run_ms: int
     quantum_ms: int
     needs_estimates: bool
+    needs_nodes: bool
     history_weight: float
     retrain_ms: int
     rescore: bool
@@ -77,6 +78,35 @@ class Plan:
         payment: bool,
     ) -> None: ...
     def set_planner(self, planner: Planner) -> None: ...
+    def set_lucid(self, rules: LucidRules) -> None: ...
+
+class Pairing: ...
+class Pace: ...
+
+class Prefers:
+    free_first: ClassVar[Prefers]
+    pack_first: ClassVar[Prefers]
+    forecast: ClassVar[Prefers]
+
+class LucidRules:
+    prof_nodes: int
+    t_prof_ms: int
+    prof_factor: int
+    autoscales: bool
+    gsc: int
+    scores: Sequence[int]
+    ratio_ppm: int | None
+    off_below_ppm: int
+    prefers: Prefers
+    is_best: bool
+    mem_limit_mib: int
+    strict: bool
+    def __init__(self) -> None: ...
+
+def pairing(
+    kind: Shorts, gmem_mib: Ints, newcomers_ppm: Ints, partners_ppm: Ints, fits: NDArray[np.uint8]
+) -> Pairing: ...
+def pace(steps: Sequence[tuple[int, int]]) -> Pace: ...
 
 class Planner: ...
 class Decider: ...
@@ -127,7 +157,9 @@ class Engine:
     def save(self) -> dict[str, Any]: ...
     def restore(self, state: dict[str, Any]) -> None: ...
     def active(self, job_id: int) -> JobTuple | None: ...
-    def log_since(self, event: int, share: int) -> tuple[Ints, Shorts, Shorts, Shorts, Shorts, Shorts]: ...
+    def log_since(
+        self, event: int, share: int
+    ) -> tuple[Ints, Shorts, Shorts, Shorts, Shorts, Shorts, Shorts]: ...
     def outcomes(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Flags, Ints]: ...
     def check_indexes(self) -> None: ...
 
@@ -158,5 +190,7 @@ def engine(
     estimator: Estimator | None,
     completed_gpu_ms: Sequence[int],
     decider: Decider | None,
+    pairing: Pairing | None,
+    pace: Pace | None,
     timeline: bool,
 ) -> Engine: ...

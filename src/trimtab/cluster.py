@@ -208,6 +208,10 @@ class Pace(Protocol):
         """Return the next instant with another forecast, None if there is none."""
         ...
 
+    def supposing(self, now_ms: int, coming_ms: Sequence[int]) -> Pace:
+        """Return the forecast if from an instant on jobs come at these instants."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:

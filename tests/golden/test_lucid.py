@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -39,6 +40,9 @@ class Steps:
 
     def next_ms(self, now_ms: int) -> int | None:
         return next((1000 * at_s for at_s, _ in self.steps if 1000 * at_s > now_ms), None)
+
+    def supposing(self, now_ms: int, coming_ms: Sequence[int]) -> Steps:
+        return self
 
 
 PROFILED = """

@@ -102,7 +102,7 @@ def _follow(ledger: replay.Ledger, engine: Engine) -> None:
 @given(some.cases(placements=["count"]))
 def test_no_gpus_idle_that_a_waiting_job_could_use(case):
     """After a pass of a policy that skips, what is free is less than the narrowest waiting job needs."""
-    case = replace(case, knobs=_with(case, backfill="skip", quantum=0))
+    case = replace(case, knobs=_with(case, backfill="skip", quantum=0, auction_delay=0))
     engine = case.done()
     ledger = replay.ledger_of(case)
     told = events(engine)

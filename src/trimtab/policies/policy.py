@@ -320,11 +320,6 @@ def walk_through(
     ]
 
 
-def asks_estimates(policy: Policy) -> bool:
-    """Whether a whole-pass policy says, by `needs_estimates = True`, that it reads `estimate_ms`."""
-    return bool(getattr(policy, "needs_estimates", False))
-
-
 def ppm(fraction: float) -> int:
     """Return a fraction in whole parts per million."""
     return round(fraction * FULL_SPEED_PPM)

@@ -17,7 +17,7 @@ from trimtab.cluster import ClusterView, FreeMap
 from trimtab.job import FULL_SPEED_PPM, JobView
 from trimtab.knobs import Knob, Knobs, Space
 from trimtab.policies.fairness import PPM, Crowding, log2_units
-from trimtab.policies.policy import Decision, Lease, Preempt, Start, ppm, walk_through
+from trimtab.policies.policy import Decision, Lease, Plan, Preempt, Start, WholePass, ppm, walk_through
 
 SPACE = Space(
     knobs=(
@@ -129,12 +129,15 @@ class Bid:
     rho_ppm: int
 
 
-class Themis:
+class Themis(WholePass):
     """Auctions of leases; reads estimates of run times. A pass with nobody waiting only keeps the leases."""
 
     name: ClassVar[str] = "themis"
     space: ClassVar[Space] = SPACE
-    needs_estimates: ClassVar[bool] = True
+
+    def settings(self, knobs: Knobs) -> Plan:
+        """Return that it reads estimates."""
+        return Plan(needs_estimates=True)
 
     def decide(self, view: ClusterView, knobs: Knobs) -> list[Decision]:
         """Return what an auction changes if one is due, and how leases stand."""
@@ -142,7 +145,8 @@ class Themis:
         leases = {lease.job_id: lease for job in view.running if (lease := _standing(job, view, rules))}
         if not len(view.pending) or (rules.delay_ms and view.review_ms != view.now_ms):
             return list(leases.values())
-        expired = [job for job in view.running if _is_over(leases.get(job.id, job), view.now_ms)]
+        ends = {lease.job_id: lease.end_ms for lease in leases.values()}
+        expired = [job for job in view.running if _is_over(ends.get(job.id, job.lease_end_ms), view.now_ms)]
         if expired or any(view.free.free):
             changes, granted = _auction(view, expired, rules)
             lost = {change.job_id for change in changes if isinstance(change, Preempt)}
@@ -157,13 +161,12 @@ class Themis:
             return None
         if view.review_ms is not None:
             return view.review_ms
-        ended = any(_is_over(job, view.now_ms) for job in view.running)
+        ended = any(_is_over(job.lease_end_ms, view.now_ms) for job in view.running)
         asked = len(view.pending) > 0 and (ended or any(view.free.free))
         return view.now_ms + rules.delay_ms if asked else None
 
 
-def _is_over(leased: JobView | Lease, now_ms: int) -> bool:
-    end_ms = leased.lease_end_ms if isinstance(leased, JobView) else leased.end_ms
+def _is_over(end_ms: int | None, now_ms: int) -> bool:
     return end_ms is None or end_ms <= now_ms
 
 

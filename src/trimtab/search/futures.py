@@ -37,8 +37,15 @@ def snapshot_at(engine: Simulation, now_ms: int) -> Snapshot:
     return replace(snapshot, now_ms=now_ms) if now_ms < snapshot.now_ms else snapshot
 
 
-def supposed(environment: Environment, workload: Workload) -> Environment:
-    """Return an environment whose oracle, if it has one, knows a workload's run times, and no others."""
+def supposed(environment: Environment, workload: Workload, now_ms: int | None = None) -> Environment:
+    """Return an environment that knows of the future what is supposed, and nothing else.
+
+    Its oracle, if it has one, knows a workload's run times; its forecast of submissions those of the workload
+    from an instant on, where one is given.
+    """
+    if environment.pace is not None and now_ms is not None:
+        coming_ms = [facts.submit_ms for facts in workload.facts if facts.submit_ms >= now_ms]
+        environment = replace(environment, pace=environment.pace.supposing(now_ms, coming_ms))
     if isinstance(environment.estimator, OracleEstimator):
         # Those that are supposed, by the workload's own ids: the truth must not come along.
         return replace(environment, estimator=OracleEstimator(workload.duration_ms))
@@ -70,5 +77,5 @@ def situation_of(
     moved = replace(snapshot, jobs=tuple(jobs), arrived=len(jobs), crossing=crossing)
     if isinstance(environment.estimator, OracleEstimator):
         moved = replace(moved, estimator=None)
-    environment = supposed(environment, workload)
+    environment = supposed(environment, workload, snapshot.now_ms)
     return Situation(moved, workload, cluster, policy, environment, snapshot.now_ms + run_on_ms)

@@ -121,7 +121,7 @@ class Generation:
         is_unknown = ~past.completed[rows]
         run_ms[is_unknown] += self._left_ms(past, rows[is_unknown], 0, ())
         workload = Workload([scene.facts[row] for row in rows.tolist()], run_ms.tolist())
-        environment = supposed(scene.environment, workload)
+        environment = supposed(scene.environment, workload, past.now_ms)
         return Situation.empty(workload, scene.cluster, scene.policy, environment)
 
     def situation(self, scene: Scene, future: Future) -> Situation:

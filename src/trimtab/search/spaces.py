@@ -16,6 +16,10 @@ _RATIO = (1.5, 30.0)
 _STARVE = (0.5, 100.0)
 _LEASE_S = (60.0, 3600.0)
 _FAIRNESS_MAX = 0.95
+_PROFILE_S = (30.0, 1200.0)
+_SHARING_CUTS = (0.80, 0.99)
+_QUIET_JOBS = (0.5, 10.0)  # per ten minutes
+_REFRESH_S = (86_400, 259_200, 604_800)
 
 
 def search_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpace:
@@ -23,12 +27,14 @@ def search_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpa
 
     Tiresias is searched over a base threshold and a ratio (thresholds = base x ratio^i), which stay in
     order for any number of queues; Themis over all but its definition of fairness and what updates do to
-    leases; other policies over their own knobs.
+    leases; Lucid over a mode of sharing and what that mode uses; other policies over their own knobs.
     """
     if policy.name == "themis":
         return _themis_space(policy, base, placement)
     if policy.name == "tiresias":
         return _tiresias_space(policy, base, placement)
+    if policy.name == "lucid":
+        return _lucid_space(policy, base)
     axes = tuple(_axis(knob) for knob in policy.space.knobs if knob.kind != "list")
     return SearchSpace(
         axes=axes,
@@ -117,4 +123,55 @@ def _tiresias_point(knobs: Knobs) -> Point:
         "starve_limit": 8.0 if math.isinf(promote) else promote,
         "in_queue_order": knobs.choice("in_queue_order"),
         "pack_limit": knobs.fraction("pack_limit"),
+    }
+
+
+def _lucid_space(policy: Policy, base: Knobs) -> SearchSpace:
+    axes = (
+        Axis("prof_nodes", "int", 0, 8),
+        Axis("t_prof", "log", *_PROFILE_S),
+        Axis("prof_factor", "int", 1, 8),
+        Axis("sharing", "choice", choices=("off", "adaptive", "always")),
+        Axis("gsc", "int", 1, 4),
+        Axis("jumbo_below", "linear", *_SHARING_CUTS, steps=19),
+        Axis("medium_below", "linear", *_SHARING_CUTS, steps=19),
+        Axis("prio_ratio", "log", 1, 8),
+        Axis("share_off_below", "linear", *_QUIET_JOBS, steps=19),
+        Axis("pack_preference", "choice", choices=("free_first", "pack_first", "forecast")),
+        Axis("estimate_period", "choice", choices=_REFRESH_S),
+    )
+    return SearchSpace(axes, policy.space, _lucid_values, _lucid_point, base)
+
+
+def _lucid_values(point: Point) -> Mapping[str, Value]:
+    """Return a mode of sharing as the knobs that say it: no score allowed is off, no threshold is always."""
+    sharing = point["sharing"]
+    return {
+        "prof_nodes": int(point["prof_nodes"]),
+        "t_prof": round(float(point["t_prof"])),
+        "prof_factor": int(point["prof_factor"]),
+        "gsc": 0 if sharing == "off" else int(point["gsc"]),
+        "jumbo_below": float(point["jumbo_below"]),
+        "medium_below": float(point["medium_below"]),
+        "prio_ratio": float(point["prio_ratio"]),
+        "share_off_below": float(point["share_off_below"]) if sharing == "adaptive" else 0.0,
+        "pack_preference": str(point["pack_preference"]),
+        "estimate_period": int(point["estimate_period"]),
+    }
+
+
+def _lucid_point(knobs: Knobs) -> Point:
+    gsc, below = knobs.integer("gsc"), knobs.fraction("share_off_below")
+    return {
+        "prof_nodes": knobs.integer("prof_nodes"),
+        "t_prof": float(knobs.integer("t_prof")),
+        "prof_factor": knobs.integer("prof_factor"),
+        "sharing": "off" if gsc == 0 else "adaptive" if below > 0 else "always",
+        "gsc": gsc or 2,
+        "jumbo_below": knobs.fraction("jumbo_below"),
+        "medium_below": knobs.fraction("medium_below"),
+        "prio_ratio": min(knobs.fraction("prio_ratio"), 8.0),
+        "share_off_below": below or 2.0,
+        "pack_preference": knobs.choice("pack_preference"),
+        "estimate_period": knobs.integer("estimate_period"),
     }

@@ -15,7 +15,7 @@ from trimtab.cluster import Cluster, ClusterView, is_spread
 from trimtab.errors import ConfigError, InvariantError, Thrashing
 from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Move, Nodes
 from trimtab.knobs import Knobs
-from trimtab.policies.policy import Plan, Policy, QueuePolicy, WholePass, asks_estimates, is_key
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, WholePass, is_key
 from trimtab.simulate.decisions import answerable, check_review, lease_due_ms
 from trimtab.simulate.partition import FIRST_RUNNING_PLACE, Partition, queue_order, runs_first
 from trimtab.simulate.queue import JobClass
@@ -296,10 +296,7 @@ class Engine:
             with self._answerable():
                 self.plan = self.policy.plan(knobs, sample)
         else:
-            is_whole = isinstance(self.policy, WholePass)
-            self.plan = (
-                self.policy.settings(knobs) if is_whole else Plan(needs_estimates=asks_estimates(self.policy))
-            )
+            self.plan = self.policy.settings(knobs) if isinstance(self.policy, WholePass) else Plan()
         if self.plan.needs_nodes and self.environment.placement == "count":
             raise ConfigError(f"policy {self.policy.name} needs nodes, not placement count; nothing was run.")
         if self.plan.needs_estimates and self.environment.estimator is None:

@@ -36,11 +36,11 @@ def make_engine(
         UnknownName: If there is no such kind of engine.
         ConfigError: If the compiled one is asked for and cannot run this.
     """
-    made = FastEngine if runs_compiled(kind, workload, environment) else Engine
+    made = FastEngine if runs_compiled(kind, workload, environment, policy) else Engine
     return made(workload, cluster, policy, knobs, environment, timeline=timeline)
 
 
-def runs_compiled(kind: str, workload: Workload, environment: Environment) -> bool:
+def runs_compiled(kind: str, workload: Workload, environment: Environment, policy: Policy) -> bool:
     """Whether the compiled core is to run this; with `auto`, say once why it is not.
 
     Raises:
@@ -51,7 +51,7 @@ def runs_compiled(kind: str, workload: Workload, environment: Environment) -> bo
         raise UnknownName("engine", kind, ENGINES)
     if kind == "reference":
         return False
-    refusal = core_refusal() or twin_refusal(workload, environment)
+    refusal = core_refusal() or twin_refusal(workload, environment, policy)
     if refusal is None:
         return True
     if kind == "compiled":

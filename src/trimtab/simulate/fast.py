@@ -26,11 +26,14 @@ from trimtab.job import FULL_SPEED_PPM, JobFacts, JobState, JobView, Nodes
 from trimtab.knobs import Knobs
 from trimtab.objective import Stays, Totals
 from trimtab.policies.fifo import Fifo
-from trimtab.policies.policy import Plan, Policy, QueuePolicy, asks_estimates, ppm
+from trimtab.policies.lucid import Lucid
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, WholePass, ppm
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
 from trimtab.policies.themis import Rules, Themis
 from trimtab.policies.tiresias import Tiresias
+from trimtab.profile import PairSpeeds
 from trimtab.simulate.decisions import answerable
+from trimtab.simulate.fast_lucid import core_pace, core_pairing, core_rules, pairing_refusal
 from trimtab.simulate.own_policies import Asked, add_hooks
 from trimtab.simulate.state import Environment, Outcomes, Record, Snapshot
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
@@ -76,6 +79,8 @@ _JOB_FIELDS = (
     "renewal_ms",
     "submit_job_ms",
     "stamp",
+    "partner",
+    "until_ms",
 )
 
 # A job's run time and service at full speed, and its service at its slowest, stay below these: so 64 bits
@@ -108,10 +113,10 @@ def core_built() -> str | None:
 
 
 def _is_built_in(policy: Policy) -> bool:
-    return type(policy) in _RANKS or type(policy) in (Tiresias, Themis)
+    return type(policy) in _RANKS or type(policy) in (Tiresias, Themis, Lucid)
 
 
-def twin_refusal(workload: Workload, environment: Environment) -> str | None:
+def twin_refusal(workload: Workload, environment: Environment, policy: Policy) -> str | None:
     """Return why the core cannot run this, None if it can."""
     columns = Columns.of(workload)
     told = environment.estimator
@@ -121,7 +126,7 @@ def twin_refusal(workload: Workload, environment: Environment) -> str | None:
         fits = _fit(estimates, columns.gpus.tolist(), FULL_SPEED_PPM)
     if not fits:
         return "a run time is too long for 64 bits"
-    return None
+    return None if isinstance(policy, QueuePolicy) else pairing_refusal(workload, environment.speeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +191,10 @@ _RANKS: dict[type, str] = {
 class _Settings:
     """The settings one engine has met, numbered: equal settings have equal numbers."""
 
-    def __init__(self, policy: Policy, facts: Sequence[JobFacts]) -> None:
+    def __init__(self, policy: Policy, workload: Workload, speeds: PairSpeeds | None) -> None:
         self.policy = policy
-        self.facts = facts
+        self.workload = workload
+        self.speeds = speeds
         self.known: list[Knobs] = []
         self._numbers: dict[Knobs, int] = {}
 
@@ -204,14 +210,23 @@ class _Settings:
 
     def _plan(self, knobs: Knobs) -> _core.Plan:
         policy = self.policy
-        if type(policy) is Themis:
-            return _themis_plan(knobs)
-        if not isinstance(policy, QueuePolicy):  # a whole-pass policy is asked
-            return _settings_of(Plan(needs_estimates=asks_estimates(policy)))
+        if not isinstance(policy, QueuePolicy):
+            return self._whole_pass_plan(policy, knobs)
         if _is_built_in(policy):
             return _built_in_plan(policy, knobs)
         plan = _core.Plan()
-        plan.set_planner(_core.planner(partial(_own_plan, policy, knobs, self.facts)))
+        plan.set_planner(_core.planner(partial(_own_plan, policy, knobs, self.workload.facts)))
+        return plan
+
+    def _whole_pass_plan(self, policy: Policy, knobs: Knobs) -> _core.Plan:
+        """Return the plan of a policy that is asked, or of one that the core knows."""
+        if not isinstance(policy, WholePass):
+            return _core.Plan()
+        plan = _settings_of(policy.settings(knobs))
+        if type(policy) is Themis:
+            plan.set_auction(**asdict(Rules.of(knobs)))
+        elif type(policy) is Lucid:
+            plan.set_lucid(core_rules(knobs, self.workload, self.speeds))
         return plan
 
 
@@ -230,6 +245,7 @@ def _settings_of(told: Plan) -> _core.Plan:
     plan.grades = told.grades
     plan.regrade = getattr(_core.Regrade, told.regrade)
     plan.min_run_ms, plan.quantum_ms = told.min_run_ms, told.quantum_ms
+    plan.needs_nodes = bool(told.needs_nodes)
     plan.needs_estimates, plan.history_weight = bool(told.needs_estimates), told.history_weight
     plan.retrain_ms, plan.rescore = told.retrain_ms, bool(told.rescore)
     plan.refresh_ms = told.refresh_ms
@@ -243,13 +259,6 @@ def _built_in_plan(policy: QueuePolicy, knobs: Knobs) -> _core.Plan:
     else:
         plan.rank = getattr(_core.Rank, _RANKS[type(policy)])
         plan.counts_overhead = bool(knobs.get("rem_counts_overhead", False))
-    return plan
-
-
-def _themis_plan(knobs: Knobs) -> _core.Plan:
-    rules = Rules.of(knobs)
-    plan = _settings_of(Plan(needs_estimates=Themis.needs_estimates))
-    plan.set_auction(**asdict(rules))
     return plan
 
 
@@ -351,7 +360,7 @@ class FastEngine:
         self.cluster = cluster
         self.policy = policy
         self.environment = environment
-        self._settings = _Settings(policy, workload.facts)
+        self._settings = _Settings(policy, workload, environment.speeds)
         self._estimator = estimator
         self._events = self._shares = 0  # of the core's log, read so far
         facts = workload.facts
@@ -386,6 +395,8 @@ class FastEngine:
             _core_estimator(self._estimator, self.workload),
             environment.completed_gpu_ms,
             self._decider(sample_gpu_ms),
+            core_pairing(self.workload, environment.speeds) if self._may_share else None,
+            core_pace(environment.pace, self.workload) if type(self.policy) is Lucid else None,
             timeline,
         )
 
@@ -393,8 +404,12 @@ class FastEngine:
         if isinstance(self.policy, QueuePolicy) or _is_built_in(self.policy):
             return None
         known = self._settings.known.__getitem__
-        asked = Asked(self.policy, self.cluster, self.environment.placement, sample_gpu_ms, known)
+        asked = Asked(self.policy, self.cluster, self.environment, sample_gpu_ms, known)
         return _core.decider(self.policy.name, self.workload.facts, asked.decide, asked.next_review_ms)
+
+    @property
+    def _may_share(self) -> bool:
+        return not isinstance(self.policy, QueuePolicy)
 
     def _answerable(self, now_ms: int | None = None) -> AbstractContextManager[None]:
         return answerable(self.policy, lambda: self.now_ms if now_ms is None else now_ms)
@@ -493,13 +508,15 @@ class FastEngine:
 
     def _read_log(self, events: list[Event]) -> None:
         """Append what the core has logged since, column by column: an event at a time takes twice as long."""
-        times, kinds, jobs, details, nodes, gpus = self._core.log_since(self._events, self._shares)
+        times, kinds, jobs, details, beside, nodes, gpus = self._core.log_since(self._events, self._shares)
         ids: list[int | None] = jobs.tolist()
         texts = [""] * len(ids)
         for place in np.flatnonzero(kinds == _REJECT).tolist():
             texts[place] = self._rejection(jobs[place])
         for place in np.flatnonzero(kinds == _KNOBS).tolist():
             ids[place], texts[place] = None, self._settings.known[details[place]].text()
+        for place in np.flatnonzero(beside >= 0).tolist():
+            texts[place] = f"beside {self.workload.facts[beside[place]].label}"
         names = [_KINDS[kind] for kind in kinds.tolist()]
         shares = tuple(zip(nodes.tolist(), gpus.tolist(), strict=True))
         places = np.flatnonzero((kinds == _START) | (kinds == _PREEMPT))

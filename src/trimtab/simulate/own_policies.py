@@ -10,17 +10,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from trimtab.cluster import Cluster, ClusterView, FreeMap, Placement
+from trimtab.cluster import Cluster, ClusterView, FreeMap
 from trimtab.job import JobFacts, Nodes
 from trimtab.knobs import Knobs
-from trimtab.policies.policy import Plan, Policy, QueuePolicy, by_arrival, graded_change_ms, graded_level
+from trimtab.policies.policy import (
+    Plan,
+    Policy,
+    QueuePolicy,
+    Start,
+    by_arrival,
+    graded_change_ms,
+    graded_level,
+)
 from trimtab.simulate.decisions import check_decisions, check_review
+from trimtab.simulate.state import Environment
 
 if TYPE_CHECKING:
     from trimtab import _core
 
-# What the core is told of a whole pass: whether nothing is decided, who loses GPUs, who gets which; leases.
-Verdict = tuple[bool, list[int], list[tuple[int, Nodes]], list[tuple[int, int, int, int]]]
+# What the core is told of a whole pass: whether nothing is decided, who loses GPUs, who gets which, for whom
+# that ends at an instant or is beside another job; leases.
+Verdict = tuple[
+    bool,
+    list[int],
+    list[tuple[int, Nodes]],
+    list[tuple[int, int | None, int | None]],
+    list[tuple[int, int, int, int]],
+]
 
 
 def add_hooks(made: _core.Plan, policy: QueuePolicy, told: Plan, facts: Sequence[JobFacts]) -> None:
@@ -48,13 +64,13 @@ class Asked:
         self,
         policy: Policy,
         cluster: Cluster,
-        placement: Placement,
+        world: Environment,
         completed_gpu_ms: tuple[int, ...],
         knobs_of: Callable[[int], Knobs],
     ) -> None:
         self._policy = policy
         self._cluster = cluster
-        self._placement = placement
+        self._world = world
         self._completed_gpu_ms = completed_gpu_ms
         self._knobs_of = knobs_of
 
@@ -73,13 +89,16 @@ class Asked:
         view = self._view(now_ms, home, pending, running, free, job_ms, review_ms)
         decisions = list(self._policy.decide(view, self._knobs_of(knobs)))
         if not decisions:
-            return True, [], [], []
+            return True, [], [], [], []
         free_map = self._free_map(home, free)
         name = self._policy.name
-        lost, places, leases = check_decisions(
-            decisions, pending.find, running.find, free_map, name, now_ms
-        )
-        return False, lost, list(places.items()), [astuple(lease) for lease in leases]
+        lost, places, leases = check_decisions(decisions, pending.find, running.find, free_map, name, now_ms)
+        terms = [
+            (one.job_id, one.until_ms, one.beside)
+            for one in decisions
+            if isinstance(one, Start) and (one.until_ms is not None or one.beside is not None)
+        ]
+        return False, lost, list(places.items()), terms, [astuple(lease) for lease in leases]
 
     def next_review_ms(
         self,
@@ -107,10 +126,12 @@ class Asked:
         job_ms: int,
         review_ms: int | None,
     ) -> ClusterView:
-        vc, free_map = self._cluster.vcs[home], self._free_map(home, free)
-        return ClusterView(now_ms, vc, pending, running, free_map, self._completed_gpu_ms, job_ms, review_ms)
+        vc = self._cluster.vcs[home]
+        free_map, world = self._free_map(home, free), self._world
+        told = self._completed_gpu_ms, job_ms, review_ms, world.speeds, world.pace
+        return ClusterView(now_ms, vc, pending, running, free_map, *told)
 
     def _free_map(self, home: int, free: list[int]) -> FreeMap:
         vc = self._cluster.vcs[home]
-        size = vc.gpus if self._placement == "count" else vc.gpus_per_node
-        return FreeMap(free, size, self._placement)
+        size = vc.gpus if self._world.placement == "count" else vc.gpus_per_node
+        return FreeMap(free, size, self._world.placement)

@@ -14,6 +14,7 @@ from trimtab import __version__
 from trimtab.cluster import Cluster, Placement
 from trimtab.errors import ConfigError, InputError
 from trimtab.forecast.durations import HistoryEstimator
+from trimtab.forecast.throughput import Throughput
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 from trimtab.simulate.engines import engine_name, make_engine
@@ -87,6 +88,7 @@ class World:
             restart_ms=self.restart_ms(),
             estimator=estimator,
             speeds=self.speed_table(),
+            pace=Throughput.of([facts.submit_ms for facts in workload.facts]),
         )
 
 

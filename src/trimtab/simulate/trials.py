@@ -71,7 +71,7 @@ class LocalTrials:
         if self._prepared is None or self._prepared[0] is not situation:
             one, policy = situation, find_policy(situation.policy)
             fast = None
-            if runs_compiled(self._engine, one.workload, one.environment):
+            if runs_compiled(self._engine, one.workload, one.environment, policy):
                 fast = FastSituation(
                     one.snapshot,
                     one.workload,

@@ -1,0 +1,38 @@
+"""Lucid's search axes: modes of sharing are said by knobs, and back."""
+
+from __future__ import annotations
+
+import pytest
+
+from trimtab.policies.lucid import Lucid
+from trimtab.search.sampler import design
+from trimtab.search.spaces import search_space
+from trimtab.world import Seeds
+
+SPACE = search_space(Lucid(), Lucid.space.defaults, "consolidated")
+
+
+@pytest.mark.parametrize(
+    ("sharing", "gsc", "below"), [("off", 0, 2.0), ("adaptive", 3, 4.5), ("always", 3, 0.0)]
+)
+def test_a_mode_of_sharing_is_said_by_two_knobs(sharing, gsc, below):
+    point = {**SPACE.to_point(SPACE.base), "sharing": sharing, "gsc": 3, "share_off_below": 4.5}
+    knobs = SPACE.knobs(point)
+    assert (knobs["gsc"], knobs["share_off_below"]) == (gsc, below)
+    assert SPACE.to_point(knobs)["sharing"] == sharing
+
+
+def test_a_setting_is_the_point_it_came_from():
+    """For points all over the space: back on the axes and out again, a setting is the same."""
+    for point in design(SPACE, 64, Seeds(3)):
+        knobs = SPACE.knobs(point)
+        assert SPACE.knobs(SPACE.to_point(knobs)) == knobs
+
+
+def test_what_a_mode_does_not_use_makes_no_difference():
+    """Without sharing, or without a profiler, settings that differ only in what is not used are one."""
+    point = SPACE.to_point(SPACE.base)
+    alone = {**point, "sharing": "off"}
+    assert SPACE.knobs({**alone, "jumbo_below": 0.8, "prio_ratio": 5.0}) == SPACE.knobs(alone)
+    unprofiled = {**point, "prof_nodes": 0}
+    assert SPACE.knobs({**unprofiled, "t_prof": 900.0}) == SPACE.knobs(unprofiled)
