@@ -20,18 +20,21 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 
+from trimtab.cluster import Cluster
 from trimtab.control.journal import read_journal
 from trimtab.forecast.arrivals import DAYS_AGO, day_again, forecast_arrivals
 from trimtab.forecast.history import NEVER_MS, History, Past
 from trimtab.forecast.remaining import LocalPredictor
 from trimtab.forecast.snapshots import CLASSES, EDGES_MS, HOUR_MS
 from trimtab.forecast.survival import RunTimes
+from trimtab.job import JobFacts
 from trimtab.knobs import Knobs, write
 from trimtab.policies.catalog import find_policy
 from trimtab.report import charts
@@ -40,7 +43,12 @@ from trimtab.report.graph import graph_chart
 from trimtab.report.page import Page, Section, render
 from trimtab.search.causal import Edge, Graph
 from trimtab.search.evidence import Evidence
+from trimtab.simulate.engine import Engine
+from trimtab.simulate.metrics import jobs_table, rhos
+from trimtab.simulate.state import Environment, flat_restart
+from trimtab.simulate.workload import OracleEstimator, Workload
 from trimtab.studies.request import Request
+from trimtab.timeline import Timeline
 from trimtab.traces.loader import load
 from trimtab.traces.trace import DAY_MS
 from trimtab.world import Seeds
@@ -406,6 +414,45 @@ def _done(time: list[float], rounds: Sequence[Record]) -> Strip:
     return Strip(CAME, "lower bound of the best one's gain over what runs", marks, {"nticks": 5})
 
 
+# ---- themis --------------------------------------------------------------------------------------
+
+
+def themis_pictures() -> Pictures:
+    """Return three jobs under Themis, seen by all and by the worst-off alone, and print their fates."""
+    rows = [("A", 0, 100), ("B", 5, 100), ("C", 40, 10)]
+    workload = Workload([JobFacts(name, 1000 * at, 4) for name, at, _ in rows], [1000 * s for *_, s in rows])
+    strips = []
+    for f in (0.0, 1.0):
+        policy, cluster = find_policy("themis"), Cluster.pool(1, 4)
+        knobs = Knobs({**policy.space.defaults, "lease": 50, "fairness_f": f})
+        environment = Environment(restart_ms=flat_restart(0), estimator=OracleEstimator(workload.duration_ms))
+        engine = Engine(workload, cluster, policy, knobs, environment, timeline=True)
+        engine.run()
+        assert engine.timeline is not None
+        table = jobs_table(workload, engine.outcomes)
+        told = zip(table["job_id"], table["jct_s"], rhos(table, cluster), strict=True)
+        print(f"f = {f:g}:", "; ".join(f"{name} JCT {jct:g} s, rho {rho:.3f}" for name, jct, rho in told))
+        strips.append(_lanes(f"f = {f:g}", engine.timeline, [name for name, *_ in rows]))
+    axis = {"title": {"text": "second"}, "range": [-2, 215]}
+    return {"themis-timeline": _keyed(charts.stack("Leases", "", strips, axis, each=90))}
+
+
+def _lanes(name: str, timeline: Timeline, jobs: Sequence[str]) -> Strip:
+    """Return a lane a job: thin while it waits, thick while it holds its GPUs."""
+    traces = []
+    for place, job in enumerate(jobs):
+        told = [event for event in timeline.events if event.job == place]
+        for begin, end in pairwise(told):
+            width = 14 if begin.kind == "start" else 2
+            span = [begin.time_ms / 1000, end.time_ms / 1000]
+            style = {"width": width, "color": charts.colour(place + 1)}
+            first = name == "f = 0" and begin is told[0]
+            lane = [len(jobs) - place] * 2
+            traces.append(charts.curve(place + 1, job, span, lane, line=style, showlegend=first))
+    ticks = {"tickvals": [len(jobs) - place for place in range(len(jobs))], "ticktext": list(jobs)}
+    return Strip(CAME, name, traces, {**ticks, "range": [0.4, len(jobs) + 0.6]})
+
+
 # ---- drawing -------------------------------------------------------------------------------------
 
 
@@ -492,13 +539,14 @@ def journal_of(page: str, folder: Path) -> Path:
 def main() -> None:
     """Make the pictures of the named pages, or of all."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("pages", nargs="*", metavar="PAGE", help="forecast, search, verdict")
+    asked.add_argument("pages", nargs="*", metavar="PAGE", help="forecast, search, verdict, themis")
     asked.add_argument("--journals", type=Path, help="folder to keep the journals in")
     given = asked.parse_args()
     makers: Mapping[str, Callable[[Path], Pictures]] = {
         "forecast": lambda folder: forecast_pictures(),
         "search": lambda folder: search_pictures(journal_of("search", folder)),
         "verdict": lambda folder: verdict_pictures(journal_of("verdict", folder)),
+        "themis": lambda folder: themis_pictures(),
     }
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.journals or Path(scratch)
