@@ -283,6 +283,7 @@ def walk_through(
     consolidate: Callable[[JobView], bool] | None,
     *,
     strict: bool = False,
+    aside: Sequence[JobView] = (),
 ) -> list[Decision]:
     """Decide by one walk over pending jobs, and running ones that may lose their GPUs, in the order given.
 
@@ -291,9 +292,10 @@ def walk_through(
         lifted: The GPUs that are really free; changed on the way.
         consolidate: Which gangs may not be spread, None for any may be.
         strict: Whether the first job that does not fit stops the walk.
+        aside: Running jobs that may lose their GPUs, too, and are not walked over.
     """
     really_free = FreeMap(lifted.free, lifted.gpus_per_node, lifted.placement)
-    for job in ordered:
+    for job in (*ordered, *aside):
         lifted.give(job.nodes)
     places: dict[int, Nodes] = {}
     lost: list[int] = []

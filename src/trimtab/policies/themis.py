@@ -204,7 +204,7 @@ def _auction(
     lost = {one.job_id for one in changes if isinstance(one, Preempt)}
     holders = [one.job_id for one in changes if isinstance(one, Start)]
     holders += [job.id for job in expired if job.id not in lost]
-    shares = _shares(first, view.free, rules) if rules.payment else {}
+    shares = _shares(first, bids[len(visible) :], view.free, rules) if rules.payment else {}
     now_ms, leases = view.now_ms, {}
     for job_id in holders:
         lease_ms = max(1, rules.lease_ms * shares.get(job_id, _WHOLE) // _WHOLE)
@@ -212,10 +212,13 @@ def _auction(
     return changes, leases
 
 
-def _walk(bids: Sequence[Bid], free: FreeMap, rules: Rules) -> list[Decision]:
+def _walk(bids: Sequence[Bid], free: FreeMap, rules: Rules, aside: Sequence[JobView] = ()) -> list[Decision]:
     threshold_ppm = rules.threshold_ppm
     return walk_through(
-        [bid.job for bid in bids], free, lambda job: job.gpus > 1 and job.facts.spread_ppm < threshold_ppm
+        [bid.job for bid in bids],
+        free,
+        lambda job: job.gpus > 1 and job.facts.spread_ppm < threshold_ppm,
+        aside=aside,
     )
 
 
@@ -288,13 +291,15 @@ class _Head:
 _WHOLE = 1 << 40
 
 
-def _shares(bids: Sequence[Bid], free: FreeMap, rules: Rules) -> dict[int, int]:
+def _shares(bids: Sequence[Bid], unseen: Sequence[Bid], free: FreeMap, rules: Rules) -> dict[int, int]:
     """Return what each winner keeps of its lease, in units of 2**-40: the product over those it displaces.
 
     c_i = prod of V_j(waiting) / V_j(its gang) = time_j / (time_j + lease) over the visible bidders j who win
-    in its absence and not beside it, in the order they are served, each product rounded down.
+    in its absence and not beside it, in the order they are served, each product rounded down. What the unseen
+    bidders held is offered all the same.
     """
-    beside = _winners(bids, free, rules)
+    aside = [bid.job for bid in unseen]
+    beside = _winners(bids, free, rules, aside)
     shares = {}
     for bid in bids:
         if bid.job.id not in beside:
@@ -302,7 +307,7 @@ def _shares(bids: Sequence[Bid], free: FreeMap, rules: Rules) -> dict[int, int]:
         others = [other for other in bids if other is not bid]
         with free.trial():
             free.give(bid.job.nodes)
-            alone = _winners(others, free, rules)
+            alone = _winners(others, free, rules, aside)
         share = _WHOLE
         for other in others:
             if other.job.id in alone - beside:
@@ -311,9 +316,9 @@ def _shares(bids: Sequence[Bid], free: FreeMap, rules: Rules) -> dict[int, int]:
     return shares
 
 
-def _winners(bids: Sequence[Bid], free: FreeMap, rules: Rules) -> set[int]:
+def _winners(bids: Sequence[Bid], free: FreeMap, rules: Rules, aside: Sequence[JobView]) -> set[int]:
     with free.trial():
-        changes = _walk(bids, free, rules)
+        changes = _walk(bids, free, rules, aside)
     lost = {one.job_id for one in changes if isinstance(one, Preempt)}
     started = {one.job_id for one in changes if isinstance(one, Start)}
     return {bid.job.id for bid in bids if bid.job.nodes} - lost | started
