@@ -239,6 +239,7 @@ TOPICS: dict[str, Topic] = {
     "fifo": _window("fifo", "FIFO strict, two weeks, 100 x 8", 4),
     "srtf": _window("srtf", "SRTF, two weeks, 80 x 8", 25),
     "srsf": _window("srsf", "SRSF, two weeks, 80 x 8", 25),
+    "lucid": _window("lucid", "Lucid, profiled, two weeks, 100 x 8", 60),
     "hooks": Topic(
         (*_measurements("by-submit", "hooks"), "test_hooks_schedule_as_the_built_in"),
         _hook_rows,

@@ -25,6 +25,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
+from lucid_picture import lucid_picture
 
 from trimtab.control.journal import read_journal
 from trimtab.forecast.arrivals import DAYS_AGO, day_again, forecast_arrivals
@@ -492,13 +493,14 @@ def journal_of(page: str, folder: Path) -> Path:
 def main() -> None:
     """Make the pictures of the named pages, or of all."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("pages", nargs="*", metavar="PAGE", help="forecast, search, verdict")
+    asked.add_argument("pages", nargs="*", metavar="PAGE", help="forecast, search, verdict, lucid")
     asked.add_argument("--journals", type=Path, help="folder to keep the journals in")
     given = asked.parse_args()
     makers: Mapping[str, Callable[[Path], Pictures]] = {
         "forecast": lambda folder: forecast_pictures(),
         "search": lambda folder: search_pictures(journal_of("search", folder)),
         "verdict": lambda folder: verdict_pictures(journal_of("verdict", folder)),
+        "lucid": lambda folder: {"lucid": _keyed(lucid_picture())},
     }
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.journals or Path(scratch)

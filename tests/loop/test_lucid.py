@@ -7,7 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from histories import END_MS, HOUR_MS, START_MS, WORLD, another_future, decisions, history, outcome, plan, walk
+from histories import (
+    END_MS,
+    HOUR_MS,
+    START_MS,
+    WORLD,
+    another_future,
+    decisions,
+    history,
+    outcome,
+    plan,
+    walk,
+)
 from trimtab.cluster import Cluster
 from trimtab.simulate.models import assign_models
 from trimtab.simulate.speed import BUILTIN
