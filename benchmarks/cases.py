@@ -14,6 +14,7 @@ from trimtab.job import JobFacts
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.policy import Policy
 from trimtab.simulate.engines import Simulation, make_engine
+from trimtab.simulate.speed import BUILTIN
 from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import OracleEstimator, Workload
 from trimtab.traces.loader import load
@@ -21,6 +22,7 @@ from trimtab.traces.loader import load
 SHARED = Path(os.environ.get("TRIMTAB_SHARED") or Path(__file__).resolve().parents[2] / "shared")
 WINDOW = f"table:{SHARED / 'peers' / 'philly_2w.csv.gz'}"
 WHOLE = f"philly:{SHARED / 'data' / 'philly' / 'philly_until_2017-10-31.csv.gz'}"
+PROFILED = f"table:{SHARED / 'peers' / 'philly_2w_enriched.csv.gz'}"
 TINY, TINY_JOBS = "synthetic:philly?days=1&seed=1", 300
 
 GPUS_PER_NODE = 8
@@ -36,7 +38,9 @@ class Inputs:
     tiny: bool = False
 
     def workload(self, name: str) -> Workload:
-        """Return `window`, `whole`, `whole-xN` (N times one after another) or `whole-wide`.
+        """Return `window`, `profiled`, `whole`, `whole-xN` (N times one after another) or `whole-wide`.
+
+        `profiled` is the window with what each job uses.
 
         `whole-wide` has every arrival ten times, 61 s apart.
         """
@@ -46,7 +50,7 @@ class Inputs:
 @lru_cache(maxsize=1)
 def _workload(name: str, tiny: bool) -> Workload:
     base, _, change = name.partition("-")
-    source = TINY if tiny else {"window": WINDOW, "whole": WHOLE}[base]
+    source = TINY if tiny else {"window": WINDOW, "whole": WHOLE, "profiled": PROFILED}[base]
     workload = Workload.of(load(source), spread_ppm=SPREAD_PPM)
     if tiny:
         workload = Workload(workload.facts[:TINY_JOBS], workload.duration_ms[:TINY_JOBS])
@@ -78,8 +82,12 @@ def submitted_at(job: JobFacts, submit_ms: int, gpus: int | None = None) -> JobF
 
 
 def environment_of(workload: Workload) -> Environment:
-    """Return the world of all cases: consolidated gangs, 62 s to resume, true run times as estimates."""
-    return Environment(restart_ms=flat_restart(62_000), estimator=OracleEstimator(workload.duration_ms))
+    """Return the world of all cases: consolidated gangs, 62 s to resume, true run times as estimates.
+
+    Jobs that share a GPU have the built-in speeds.
+    """
+    estimator = OracleEstimator(workload.duration_ms)
+    return Environment(restart_ms=flat_restart(62_000), estimator=estimator, speeds=BUILTIN)
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,7 @@ CASES = {
         _built_in("srtf", "window", "srtf", 80),
         _built_in("srsf", "window", "srsf", 80),
         _built_in("themis", "window", "themis", 80),
+        _built_in("lucid", "profiled", "lucid", 100),
         _built_in("by-submit", "window", "tiresias", 100, in_queue_order="submit"),
         Case("hooks", "window", HookTiresias, 100),
         _built_in("whole", "whole", "tiresias", 100),

@@ -240,6 +240,7 @@ TOPICS: dict[str, Topic] = {
     "srtf": _window("srtf", "SRTF, two weeks, 80 x 8", 25),
     "srsf": _window("srsf", "SRSF, two weeks, 80 x 8", 25),
     "themis": _window("themis", "Themis, two weeks, 80 x 8", 150),
+    "lucid": _window("lucid", "Lucid, profiled, two weeks, 100 x 8", 60),
     "hooks": Topic(
         (*_measurements("by-submit", "hooks"), "test_hooks_schedule_as_the_built_in"),
         _hook_rows,

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
+from lucid_picture import lucid_picture
 
 from trimtab.cluster import Cluster
 from trimtab.control.journal import read_journal
@@ -539,7 +540,7 @@ def journal_of(page: str, folder: Path) -> Path:
 def main() -> None:
     """Make the pictures of the named pages, or of all."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("pages", nargs="*", metavar="PAGE", help="forecast, search, verdict, themis")
+    asked.add_argument("pages", nargs="*", metavar="PAGE", help="forecast, search, verdict, themis, lucid")
     asked.add_argument("--journals", type=Path, help="folder to keep the journals in")
     given = asked.parse_args()
     makers: Mapping[str, Callable[[Path], Pictures]] = {
@@ -547,6 +548,7 @@ def main() -> None:
         "search": lambda folder: search_pictures(journal_of("search", folder)),
         "verdict": lambda folder: verdict_pictures(journal_of("verdict", folder)),
         "themis": lambda folder: themis_pictures(),
+        "lucid": lambda folder: {"lucid": _keyed(lucid_picture())},
     }
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.journals or Path(scratch)

@@ -10,6 +10,8 @@ import pytest
 from scenario import acts, expect, jct_s, jobs, preemptions, run
 from trimtab.errors import ConfigError
 from trimtab.profile import CUTS, Cuts, Profile
+from trimtab.simulate.metrics import jobs_table, load_series, metrics_of
+from trimtab.simulate.pairs import shared_gpu_s, shared_stretches
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,17 @@ def test_two_jobs_share_gpus_and_the_third_waits():
         135 finish C
     """)
     assert jct_s(engine) == [105, 50, 115]
+
+
+def test_gpus_under_two_jobs_are_used_once():
+    """L2: from 10 to 60 two GPUs are under A and B. All 2 GPUs are used until 135, not more."""
+    engine = _packed()
+    assert engine.timeline is not None
+    assert list(shared_stretches(engine.timeline)) == [(10_000, 60_000, 2)]
+    table = jobs_table(engine.workload, engine.outcomes)
+    cluster = engine.cluster
+    assert metrics_of(table, cluster, shared_gpu_s(engine.timeline))["gpu_utilisation"] == 1.0
+    assert load_series(engine.timeline, 45_000)["gpus_held"].to_list() == [2.0, 2.0, 2.0]
 
 
 def test_without_sharing_the_shortest_service_goes_first():

@@ -1,4 +1,4 @@
-"""Lucid tuned hour by hour: every line runs, both engines agree, and no line but the oracle sees the future."""
+"""Lucid tuned hour by hour: every line runs, both engines agree, no line but the oracle sees the future."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from trimtab.cluster import ClusterView
 from trimtab.job import JobView
 from trimtab.knobs import Knob, Knobs, Space
+from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Decision, Lease, Plan, Preempt, QueuePolicy, Start
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
 from trimtab.policies.themis import Themis
@@ -50,6 +51,10 @@ class OwnQssf(Qssf):
 
 class OwnSjf(Sjf):
     name: ClassVar[str] = "own-sjf"
+
+
+class OwnLucid(Lucid):
+    name: ClassVar[str] = "own-lucid"
 
 
 class Levels(QueuePolicy):
@@ -144,6 +149,37 @@ class Picky:
         return view.now_ms + knobs.integer("quantum") * 500 if len(view.running) + len(view.pending) else None
 
 
+class Crowd(Picky):
+    """Takes turns, too; starts jobs beside others, some for a limited time, where no GPUs are free."""
+
+    name: ClassVar[str] = "crowd"
+
+    def decide(self, view: ClusterView, knobs: Knobs) -> list[Decision]:
+        span_ms = knobs.integer("quantum") * 1000
+        turns: list[Decision] = [
+            Preempt(job.id)
+            for job in view.running
+            if len(view.pending)
+            and job.preemptions < 2
+            and view.now_ms - (job.started_ms or 0) >= 2 * span_ms
+        ]
+        if turns:
+            return turns
+        alone = [job for job in view.running if job.partner is None and len(job.nodes) == 1]
+        starts: list[Decision] = []
+        for job in view.pending:
+            until_ms = view.now_ms + span_ms if job.id % 3 == 0 and job.preemptions < 2 else None
+            nodes = view.free.place(job.gpus)
+            others = [other for other in alone if other.gpus == job.gpus]
+            if nodes is not None:
+                view.free.take(nodes)
+                starts.append(Start(job.id, nodes, until_ms=until_ms))
+            elif others:
+                alone.remove(others[-1])
+                starts.append(Start(job.id, until_ms=until_ms, beside=others[-1].id))
+        return starts
+
+
 def _is_plain(decision: Decision) -> bool:
     """Preemptions and starts together: only the preemptions, so that no start counts on the other's nodes."""
     return isinstance(decision, Preempt)
@@ -169,6 +205,11 @@ class Wrong:
             "running": [Start(job.id) for job in (*view.running, *view.pending)],
             "no decision": ["start"],
             "text": [Start("a")],  # type: ignore[arg-type]
+            "beside nobody": [Start(job.id, beside=1 << 70) for job in view.pending],
+            "beside itself": [Start(job.id, beside=job.id) for job in view.pending],
+            "beside another width": [Start(0), Start(1, beside=0)] if len(view.pending) > 1 else [],
+            "until now": [Start(job.id, until_ms=view.now_ms) for job in view.pending],
+            "until half": [Start(job.id, until_ms=0.5) for job in view.pending],  # type: ignore[arg-type]
             "raises": [],
             "lease of nobody": [Lease(10_000, 0, 1, 1)],
             "lease of who waits": [Lease(job.id, 0, 1, 1) for job in view.pending],
@@ -199,6 +240,11 @@ WRONG_WAYS = (
     "running",
     "no decision",
     "text",
+    "beside nobody",
+    "beside itself",
+    "beside another width",
+    "until now",
+    "until half",
     "raises",
     "column",
     "review",

@@ -64,7 +64,7 @@ def test_queue_policies_give_the_same_events(drawn):
 
 
 @examples(200)
-@given(cases({own.Picky(): None, own.OwnThemis(): "themis"}))
+@given(cases({own.Picky(): None, own.OwnThemis(): "themis", own.Crowd(): None, own.OwnLucid(): "lucid"}))
 def test_whole_pass_policies_give_the_same_events(drawn):
     reference, core = _twins(*drawn)
     assert ending(reference) == ending(core)
@@ -72,7 +72,12 @@ def test_whole_pass_policies_give_the_same_events(drawn):
 
 
 @examples(150)
-@given(cases({**QUEUES, own.Picky(): None, own.OwnThemis(): "themis"}), st.data())
+@given(
+    cases(
+        {**QUEUES, own.Picky(): None, own.OwnThemis(): "themis", own.Crowd(): None, own.OwnLucid(): "lucid"}
+    ),
+    st.data(),
+)
 def test_they_agree_at_every_stop_and_go_on_in_either_engine(drawn, data):
     policy, case = drawn
     reference, core = _twins(policy, case)

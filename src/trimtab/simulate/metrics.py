@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trimtab.cluster import Cluster
+from trimtab.simulate.pairs import shared_stretches
 from trimtab.simulate.state import NONE_MS, Outcomes
 from trimtab.simulate.workload import Workload
 from trimtab.timeline import Timeline
@@ -84,14 +86,20 @@ def _with_trace(table: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     )
 
 
-def metrics_of(table: pl.DataFrame, cluster: Cluster) -> Metrics:
-    """Return the numbers of one run; percentiles by linear interpolation, null where one does not apply."""
+def metrics_of(table: pl.DataFrame, cluster: Cluster, twice_gpu_s: float = 0.0) -> Metrics:
+    """Return the numbers of one run; percentiles by linear interpolation, null where one does not apply.
+
+    Args:
+        table: What became of each job.
+        cluster: Where they ran.
+        twice_gpu_s: GPU-seconds held by two jobs at once, which count once as used.
+    """
     done = table.filter(pl.col("finish_s").is_not_null())
     if done.is_empty():
         return {**_counts(table), **dict.fromkeys(_OF_FINISHED)}
     jct, wait = done["jct_s"].to_numpy(), done["wait_s"].to_numpy()
     makespan_s = float(done["finish_s"].max()) - float(table["submit_s"].min())  # type: ignore[arg-type]
-    held = float((done["held_s"] * done["gpus"]).sum())
+    held = float((done["held_s"] * done["gpus"]).sum()) - twice_gpu_s
     ran = done.filter(pl.col("duration_s") > 0)
     return {
         **_counts(table),
@@ -168,7 +176,10 @@ def _job_seconds(submit: Array, finish: Array, at: Array) -> Array:
 
 
 def load_series(timeline: Timeline, step_ms: int) -> pl.DataFrame:
-    """Return mean GPUs held and mean jobs pending per step: columns `time_s, gpus_held, jobs_pending`."""
+    """Return mean GPUs held and mean jobs pending per step: columns `time_s, gpus_held, jobs_pending`.
+
+    GPUs under two jobs count once.
+    """
     changes = {"submit": (0, 1), "reject": (0, -1), "start": (1, -1), "preempt": (-1, 1), "finish": (-1, 0)}
     rows = [
         (event.time_ms, sign * timeline.gpus[event.job], waiting)
@@ -176,17 +187,20 @@ def load_series(timeline: Timeline, step_ms: int) -> pl.DataFrame:
         if event.job is not None and event.kind in changes
         for sign, waiting in [changes[event.kind]]
     ]
+    for from_ms, until_ms, gpus in shared_stretches(timeline):
+        rows += [(from_ms, -gpus, 0), (until_ms, gpus, 0)]
+    rows.sort(key=itemgetter(0))
     if not rows:
         return pl.DataFrame(
             schema={"time_s": pl.Float64, "gpus_held": pl.Float64, "jobs_pending": pl.Float64}
         )
-    times, gpus, pending = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    times, gpu_steps, pending = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
     first, last = times[0] // step_ms * step_ms, times[-1]
     edges = np.arange(first, last + step_ms, step_ms)
     return pl.DataFrame(
         {
             "time_s": edges[:-1] / 1000,
-            "gpus_held": _step_means(times, np.cumsum(gpus), edges),
+            "gpus_held": _step_means(times, np.cumsum(gpu_steps), edges),
             "jobs_pending": _step_means(times, np.cumsum(pending), edges),
         }
     )

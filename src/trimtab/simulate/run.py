@@ -19,6 +19,7 @@ from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 from trimtab.simulate.engines import engine_name, make_engine
 from trimtab.simulate.metrics import Metrics, jobs_table, metrics_of
+from trimtab.simulate.pairs import shared_gpu_s
 from trimtab.simulate.speed import BUILTIN, SpeedTable
 from trimtab.simulate.speed_files import open_speeds
 from trimtab.simulate.state import Environment, flat_restart
@@ -227,7 +228,7 @@ def _run(
         world=world,
         cpu_s=spent,
         events=engine.events,
-        metrics=metrics_of(table, cluster),
+        metrics=metrics_of(table, cluster, shared_gpu_s(engine.timeline)),
         jobs=table,
         timeline=engine.timeline,
     )

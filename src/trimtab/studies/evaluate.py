@@ -22,6 +22,7 @@ from trimtab.policies.catalog import find_policy
 from trimtab.report.lines import Evaluation, Line
 from trimtab.simulate.engines import Simulation, make_engine
 from trimtab.simulate.metrics import jobs_table, metrics_of
+from trimtab.simulate.pairs import shared_gpu_s
 from trimtab.simulate.run import World
 from trimtab.simulate.trials import Trials
 from trimtab.simulate.whatif import Situation
@@ -214,7 +215,8 @@ def _run_line(stage: Stage, variant: Variant, week: Week | None) -> Line:
         "search_p50": float(np.percentile(searches, 50)),
         "search_p95": float(np.percentile(searches, 95)),
     }
-    metrics, timeline = metrics_of(table, stage.cluster), engine.timeline
+    timeline = engine.timeline
+    metrics = metrics_of(table, stage.cluster, shared_gpu_s(timeline))
     graph = chooser.graph if isinstance(chooser, Forecasted) else None
     drawn = graph.jsonable() if graph else None
     end = {"metrics": metrics, "digest": timeline.digest(), "graph": drawn, "seconds": seconds}
