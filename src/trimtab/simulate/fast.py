@@ -223,9 +223,10 @@ class _Settings:
         if not isinstance(policy, WholePass):
             return _core.Plan()
         plan = _settings_of(policy.settings(knobs))
-        if type(policy) is Themis:
+        kind: type[object] = type(policy)
+        if kind is Themis:
             plan.set_auction(**asdict(Rules.of(knobs)))
-        elif type(policy) is Lucid:
+        elif kind is Lucid:
             plan.set_lucid(core_rules(knobs, self.workload, self.speeds))
         return plan
 
