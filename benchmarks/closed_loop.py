@@ -109,13 +109,14 @@ class Outcome:
     switching: dict[str, float | None]
     decisions_s: dict[str, list[float]]
     lower_gains: list[float]
-    simulations: float  # means of a main round
+    simulations: float  # means of a main round in which there was something to gain
     search_s: float
 
     @classmethod
     def of(cls, line: Line) -> Outcome:
         rounds = [one for one in line.rounds if one.search == "main"]
         staged = [one.record["seconds"] for one in rounds if "seconds" in one.record]
+        busy = [one for one in rounds if one.trials > 1 and "seconds" in one.record]
         changes = [one.record for one in line.rounds if one.switched]
         return cls(
             wait_s=line.metrics["wait_s_mean"] or 0.0,
@@ -127,8 +128,8 @@ class Outcome:
                 **{stage: [one[stage] for one in staged] for stage in ("forecast", "search")},
             },
             lower_gains=[record["gain_lower"] for record in changes if "gain_lower" in record],
-            simulations=float(np.mean([one.trials for one in rounds])) if rounds else 0.0,
-            search_s=float(np.mean([one["search"] for one in staged])) if staged else 0.0,
+            simulations=float(np.mean([one.trials for one in busy])) if busy else 0.0,
+            search_s=float(np.mean([one.record["seconds"]["search"] for one in busy])) if busy else 0.0,
         )
 
 
@@ -217,7 +218,7 @@ def _priced(
     case: Case, who: str, mine: Sequence[Outcome], told: Sequence[Outcome] | None
 ) -> Iterator[Verdict]:
     """Yield a line's mean waits, and what its searches took; the baseline is another line's mean."""
-    for what, unit in (("wait_s", "s"), ("search_s", "s an hour"), ("simulations", "an hour")):
+    for what, unit in (("wait_s", "s"), ("search_s", "s a search"), ("simulations", "a search")):
         own, base = ([float(getattr(one, what)) for one in runs] for runs in (mine, told or mine))
         name = f"mean {what.removesuffix('_s')}, {who}"
         baseline = float(np.mean(base)) if told else None
