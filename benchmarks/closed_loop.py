@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from forecast import CASES as WINDOWS
-from trimtab.cli.options import shuffled_ties
+from trimtab.cli.options import shuffled_ties, with_models
 from trimtab.cli.tuning import repeats
 from trimtab.cluster import Cluster
 from trimtab.control.guardrails import Guardrails
@@ -28,19 +28,27 @@ from trimtab.traces.trace import Trace
 from verdicts import Target, Verdict
 
 HOUR_MS = 3_600_000
-POLICY = "tiresias"
 FIVE = ("fixed", "fixed-week", "selftune", "trimtab-plus", "oracle")
 HORIZONS_H = (1, 24, 48)  # of true arrivals; candidates run on for twice as long
 
 
 @dataclass(frozen=True)
 class Case:
-    """A trace, the window that is walked through and the nodes of 8 GPUs."""
+    """A trace, the window that is walked through, the nodes of 8 GPUs, and the scheduler that is tuned.
+
+    Attributes:
+        objective: What it is tuned for.
+        speeds, models: As `simulate.run.World` has them.
+    """
 
     name: str
     source: str
     window: str
     nodes: int
+    policy: str = "tiresias"
+    objective: str = "wait"
+    speeds: str = "builtin"
+    models: str = "column"
 
 
 CASES = (
@@ -79,11 +87,11 @@ class Way:
         long = ", as many seconds" if self.seconds else ""
         return f"{self.line}{horizon}{model}{long}{'' if self.guarded else ' without guardrails'}"
 
-    def plan(self, budget: int) -> Plan:
+    def plan(self, budget: int, objective: str) -> Plan:
         """Return the plan of an evaluation; without guardrails any gain is taken at once."""
         free = Guardrails(gain_min=1.0, dwell_ms=0)
         plan = Plan(
-            tuning=Tuning(objective=find_objective("wait"), budget=budget),
+            tuning=Tuning(objective=find_objective(objective), budget=budget),
             rails=Guardrails(gain_min=1.0) if self.guarded else free,
             arrivals_ms=self.arrivals_h * HOUR_MS,
             run_on_ms=2 * self.arrivals_h * HOUR_MS,
@@ -104,6 +112,8 @@ class Outcome:
     """What is kept of a line: decisions in seconds by stage, and what its changes promised at least."""
 
     wait_s: float
+    jct_s: float
+    fair_share: float  # of jobs with rho <= 1
     wall_s: float
     week_s: float
     switching: dict[str, float | None]
@@ -120,6 +130,8 @@ class Outcome:
         changes = [one.record for one in line.rounds if one.switched]
         return cls(
             wait_s=line.metrics["wait_s_mean"] or 0.0,
+            jct_s=line.metrics["jct_s_mean"] or 0.0,
+            fair_share=line.metrics["rho_le_1_share"] or 0.0,
             wall_s=line.seconds["wall"],
             week_s=line.seconds.get("fixed_week_search", 0.0),
             switching=line.switching,
@@ -160,15 +172,16 @@ class Runs:
 
     def _run(self, case: Case, way: Way, number: int) -> Outcome:
         order, seed = repeats(0, self.seeds, 0)[number]
-        trace = _opened(case.source)
+        world = World(seed=seed, speeds=case.speeds, models=case.models)
+        trace = with_models(_opened(case.source), world)
         found = evaluate(
             trace if order is None else shuffled_ties(trace, 0, order),
             case.window,
             Cluster.pool(case.nodes, 8),
-            POLICY,
-            find_policy(POLICY).space.defaults,
-            World(seed=seed),
-            way.plan(self.budget),
+            case.policy,
+            find_policy(case.policy).space.defaults,
+            world,
+            way.plan(self.budget, case.objective),
             [way.line],
             self.trials,
         )
