@@ -1,6 +1,6 @@
 """All that AutoSched is made of against its targets: one table from the forecasts to the closed loop.
 
-    python benchmarks/autosched.py [--only NAME] [--quick] [--seeds 3] [--lines LINES] [--format json]
+    python benchmarks/autosched.py [--only NAME] [--cases CASES] [--lines LINES] [--seeds 3] [--quick]
 
 Reads the real traces in the folder named by TRIMTAB_SHARED (default ../shared). Means where there are
 several values; spread: from the least to the most of them. All sections together take hours. `--lines` with
@@ -13,7 +13,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import aggregation
 import closed_loop
@@ -31,6 +31,7 @@ from verdicts import HEADINGS, Verdict
 
 HORIZON_H = (24, 48)  # arrivals and run-on of the sections that search
 BUDGET, QUICK_BUDGET = 80, 6
+CASES = {case.name: case for case in closed_loop.CASES}
 
 
 def forecasts(given: argparse.Namespace, runs: Runs) -> Iterator[Verdict]:
@@ -64,15 +65,23 @@ def searches(given: argparse.Namespace, runs: Runs) -> Iterator[Verdict]:
     yield from search.verdicts(cases, *sizes)
 
 
+def causal(given: argparse.Namespace, runs: Runs) -> Iterator[Verdict]:
+    """Yield what the causal model is worth."""
+    yield from closed_loop.causal(runs, closed_loop.QUICK if given.quick else closed_loop.EARLY)
+
+
 def available(given: argparse.Namespace, runs: Runs) -> Iterator[Verdict]:
     """Yield what there is to gain."""
-    yield from closed_loop.gains(runs, closed_loop.QUICK if given.quick else closed_loop.CASES)
+    yield from closed_loop.gains(runs, _cases(given))
 
 
 def loop(given: argparse.Namespace, runs: Runs) -> Iterator[Verdict]:
     """Yield what is gained."""
-    cases = closed_loop.QUICK if given.quick else closed_loop.CASES
-    yield from closed_loop.end_to_end(runs, cases, given.lines)
+    yield from closed_loop.end_to_end(runs, _cases(given), given.lines)
+
+
+def _cases(given: argparse.Namespace) -> Sequence[closed_loop.Case]:
+    return closed_loop.QUICK if given.quick else [CASES[name] for name in given.cases]
 
 
 SECTIONS: Mapping[str, Callable[[argparse.Namespace, Runs], Iterator[Verdict]]] = {
@@ -81,10 +90,11 @@ SECTIONS: Mapping[str, Callable[[argparse.Namespace, Runs], Iterator[Verdict]]] 
     "model": models,
     "aggregation": merged,
     "search": searches,
+    "causal": causal,
     "gain": available,
     "loop": loop,
 }
-INVENTED = ("forecast", "gain", "loop")  # sections that need no real trace with --quick
+INVENTED = ("forecast", "causal", "gain", "loop")  # sections that need no real trace with --quick
 
 
 def measured(given: argparse.Namespace) -> Iterator[tuple[str, Verdict]]:
@@ -123,14 +133,19 @@ def _options() -> argparse.Namespace:
     options.add_argument(
         "--lines", default=",".join(FIVE), help="lines of the section loop (default %(default)s)"
     )
+    options.add_argument(
+        "--cases", default=",".join(CASES), help="cases of the sections gain and loop (default %(default)s)"
+    )
     options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="default: the cores")
     options.add_argument("--format", choices=["text", "json"], default="text")
     given = options.parse_args()
     given.only = list(dict.fromkeys(given.only or SECTIONS))
-    given.lines = list(dict.fromkeys(line.strip() for line in given.lines.split(",")))
-    for line in given.lines:
-        if line not in LINES:
-            options.error(f"--lines {line}: known are {', '.join(LINES)}; nothing was measured.")
+    for name, known in (("lines", LINES), ("cases", CASES)):
+        asked = list(dict.fromkeys(one.strip() for one in getattr(given, name).split(",")))
+        setattr(given, name, asked)
+        for one in asked:
+            if one not in known:
+                options.error(f"--{name} {one}: known are {', '.join(known)}; nothing was measured.")
     for name in ("seeds", "workers"):
         if getattr(given, name) < 1:
             options.error(f"--{name} {getattr(given, name)}: it must be at least 1; nothing was measured.")

@@ -49,21 +49,35 @@ CASES = (
     Case("pai", WINDOWS["pai"].source, WINDOWS["pai"].window, 70),
     Case("synthetic", "synthetic:philly?days=28&load=1.0", "14d..28d", 64),
 )
+EARLY = (Case("philly-c", WINDOWS["philly-b"].source, "2017-10-01..2017-10-06", 64),)
 QUICK = (Case("one-day", "synthetic:philly?days=12&seed=3", "7d..8d", 40),)
 
 
 @dataclass(frozen=True)
 class Way:
-    """A line, how far into the true future the oracle looks, and whether guardrails hold changes back."""
+    """A line, and how it is run.
+
+    Attributes:
+        arrivals_h: How far into the true future the oracle looks.
+        guarded: Whether guardrails hold changes back.
+        alone: Whether trimtab searches hourly only, and all jobs one by one.
+        blind: Whether trimtab goes without its causal model.
+        seconds: What its search may take an hour, however many settings that is; None for the budget.
+    """
 
     line: str
     arrivals_h: int = 24
     guarded: bool = True
+    alone: bool = False
+    blind: bool = False
+    seconds: float | None = None
 
     @property
     def name(self) -> str:
         horizon = f" of {self.arrivals_h} h" if self.line == "oracle" else ""
-        return f"{self.line}{horizon}{'' if self.guarded else ' without guardrails'}"
+        model = " without the causal model" if self.blind else ""
+        long = ", as many seconds" if self.seconds else ""
+        return f"{self.line}{horizon}{model}{long}{'' if self.guarded else ' without guardrails'}"
 
     def plan(self, budget: int) -> Plan:
         """Return the plan of an evaluation; without guardrails any gain is taken at once."""
@@ -75,7 +89,11 @@ class Way:
             run_on_ms=2 * self.arrivals_h * HOUR_MS,
             realised=self.line == "trimtab-plus",
         )
-        return plan if self.guarded else replace(plan, sure=0.0)
+        if self.alone:
+            plan = replace(plan, paper_background_ms=None, aggregate=False)
+        if self.blind:
+            plan = replace(plan, rules=replace(plan.rules, learning=False, budget_s=self.seconds))
+        return plan if self.guarded else replace(plan, sure=0.0, return_ms=0)
 
 
 PLUS, FREE = Way("trimtab-plus"), Way("trimtab-plus", guarded=False)
@@ -91,6 +109,8 @@ class Outcome:
     switching: dict[str, float | None]
     decisions_s: dict[str, list[float]]
     lower_gains: list[float]
+    simulations: float  # means of a main round
+    search_s: float
 
     @classmethod
     def of(cls, line: Line) -> Outcome:
@@ -107,6 +127,8 @@ class Outcome:
                 **{stage: [one[stage] for one in staged] for stage in ("forecast", "search")},
             },
             lower_gains=[record["gain_lower"] for record in changes if "gain_lower" in record],
+            simulations=float(np.mean([one.trials for one in rounds])) if rounds else 0.0,
+            search_s=float(np.mean([one["search"] for one in staged])) if staged else 0.0,
         )
 
 
@@ -175,6 +197,31 @@ def _wait(case: Case, who: str, waits_s: Sequence[float], fixed_s: float | None)
 
 def _over(one: float, other: float) -> float | None:
     return one / other if other else None
+
+
+# ---- the causal model at equal cost --------------------------------------------------------------
+
+
+def causal(runs: Runs, cases: Sequence[Case]) -> Iterator[Verdict]:
+    """Yield trimtab with its causal model and without it: as many simulations, and as many seconds."""
+    for case in cases:
+        way = Way("trimtab", alone=True)
+        told = runs.all(case, way)
+        blind = replace(way, blind=True)
+        timed = replace(blind, seconds=float(np.mean([one.search_s for one in told])))
+        for other in (way, blind, timed):
+            yield from _priced(case, other.name, runs.all(case, other), None if other is way else told)
+
+
+def _priced(
+    case: Case, who: str, mine: Sequence[Outcome], told: Sequence[Outcome] | None
+) -> Iterator[Verdict]:
+    """Yield a line's mean waits, and what its searches took; the baseline is another line's mean."""
+    for what, unit in (("wait_s", "s"), ("search_s", "s an hour"), ("simulations", "an hour")):
+        own, base = ([float(getattr(one, what)) for one in runs] for runs in (mine, told or mine))
+        name = f"mean {what.removesuffix('_s')}, {who}"
+        baseline = float(np.mean(base)) if told else None
+        yield Verdict.of(own, what=name, case=case.name, unit=unit, baseline=baseline)
 
 
 # ---- end to end ----------------------------------------------------------------------------------

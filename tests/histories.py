@@ -42,6 +42,16 @@ def history(seed: int, jobs: int = 130) -> Trace:
     return table(rows)
 
 
+def days(count: int, seed: int) -> Trace:
+    """Return days of 300 jobs, one after another: enough for models of run times and of settings."""
+    rows = [
+        {**job, "job_id": f"{day} {job['job_id']}", "submit_ms": job["submit_ms"] + 24 * day * HOUR_MS}
+        for day in range(count)
+        for job in history(10 * seed + day, 300).jobs.iter_rows(named=True)
+    ]
+    return table(rows)
+
+
 def _job(name: str, submit_ms: int, dice: np.random.Generator) -> dict[str, Any]:
     duration_ms = int(np.exp(dice.normal(np.log(900_000), 1.6)))
     return {
@@ -56,7 +66,11 @@ def plan(budget: int = 5, **changes: Any) -> Plan:
     """Return hourly searches that look six hours ahead and run on for twelve."""
     tuning = Tuning(objective=find_objective("wait"), budget=budget)
     found = Plan(
-        tuning=tuning, rails=Guardrails(gain_min=1.0), arrivals_ms=6 * HOUR_MS, run_on_ms=12 * HOUR_MS
+        tuning=tuning,
+        rails=Guardrails(gain_min=1.0),
+        arrivals_ms=6 * HOUR_MS,
+        run_on_ms=12 * HOUR_MS,
+        belief_min=0.0,  # the histories are shorter than a day
     )
     return replace(found, **changes)
 
@@ -105,7 +119,14 @@ def outcome(found: Evaluation) -> list[Any]:
     return lines
 
 
-def another_future(trace: Trace, line: Line, at_ms: int, dice: np.random.Generator) -> Trace:
+def another_future(
+    trace: Trace,
+    line: Line,
+    at_ms: int,
+    dice: np.random.Generator,
+    start_ms: int = START_MS,
+    end_ms: int = END_MS,
+) -> Trace:
     """Return the same past with another future: other arrivals from an instant on, other endings after it.
 
     Of the jobs there, those that the line had not started may run for any time; those it had started and
@@ -119,7 +140,7 @@ def another_future(trace: Trace, line: Line, at_ms: int, dice: np.random.Generat
         seen = fate.get(job["job_id"])
         longer_ms = int(job["duration_ms"] * dice.uniform(1, 5)) + int(dice.integers(0, 1000))
         if seen is None:
-            unfinished = job["submit_ms"] + job["duration_ms"] > START_MS
+            unfinished = job["submit_ms"] + job["duration_ms"] > start_ms
             rows.append({**job, "duration_ms": longer_ms} if unfinished else job)
         elif seen["start_s"] is None or seen["start_s"] * 1000 >= at_ms:
             rows.append({**job, "duration_ms": int(dice.integers(1, 10 * HOUR_MS))})
@@ -128,8 +149,8 @@ def another_future(trace: Trace, line: Line, at_ms: int, dice: np.random.Generat
         else:
             rows.append(job)
     if dice.random() < 0.5:
-        later = np.sort(dice.integers(at_ms, 26 * HOUR_MS, int(dice.integers(1, 80))))
+        later = np.sort(dice.integers(at_ms, end_ms + 4 * HOUR_MS, int(dice.integers(1, 80))))
         rows += [_job(f"new{place}", int(at), dice) for place, at in enumerate(later)]
-    elif not any(START_MS <= job["submit_ms"] < END_MS for job in rows):
-        rows.append(_job("alone", max(at_ms, START_MS), dice))  # a window must hold a job
+    elif not any(start_ms <= job["submit_ms"] < end_ms for job in rows):
+        rows.append(_job("alone", max(at_ms, start_ms), dice))  # a window must hold a job
     return table(rows)

@@ -6,7 +6,7 @@
     │   ├── UnknownName   a name nobody knows; carries the nearest known one
     │   ├── KnobError     a knob's value outside its rule
     │   └── Thrashing     settings under which jobs are preempted without end
-    ├── TrialsLost        the machine took away what trials were running on
+    ├── TrialsLost        what trials were running on is gone, or would answer otherwise
     ├── OutputError       a result that could not be written
     └── InvariantError    Trimtab contradicts itself: a bug, never the user's fault
 
@@ -50,7 +50,7 @@ class Thrashing(ConfigError):
 
 
 class TrialsLost(TrimtabError):
-    """Workers that were trying settings are gone; what they would have found is not known."""
+    """Workers are gone or would give other answers; what they should have found is not known."""
 
 
 class OutputError(TrimtabError):

@@ -79,6 +79,17 @@ def test_decisions_are_timed_by_stage(closed_loop: dict[str, dict[str, Any]]) ->
             assert 0 < closed_loop[f"{line}, decision p95, its {stage}"]["measured"] <= whole["measured"]
 
 
+def test_the_causal_model_is_compared_at_equal_cost() -> None:
+    rows = _told(_rows("--only", "causal", "--seeds", "1"))
+    told, blind, timed = (
+        {what: rows[f"mean {what}, trimtab{how}"] for what in ("wait", "search", "simulations")}
+        for how in ("", " without the causal model", " without the causal model, as many seconds")
+    )
+    assert blind["simulations"]["measured"] == blind["simulations"]["baseline"]
+    assert timed["simulations"]["measured"] > blind["simulations"]["measured"]
+    assert all(other["wait"]["baseline"] == told["wait"]["measured"] for other in (blind, timed))
+
+
 def test_rows_without_their_lines_are_left_out() -> None:
     rows = _told(_rows("--only", "loop", "--seeds", "1", "--lines", "fixed,oracle"))
     assert list(rows) == ["mean wait, fixed", "mean wait, oracle, baseline fixed"]
@@ -112,6 +123,7 @@ def test_forecasts_as_text() -> None:
     [
         (["--seeds", "0"], "--seeds 0: it must be at least 1"),
         (["--lines", "fixed,best"], "--lines best: known are fixed"),
+        (["--cases", "philly-b,mars"], "--cases mars: known are philly-b"),
         (["--only", "model"], "has no data/"),
     ],
 )

@@ -55,6 +55,8 @@ VERBS = {
         "--policy",
         "--lines",
         "--interval",
+        "--arrivals",
+        "--futures",
         "--report",
         "--journal",
         "--graph",
@@ -138,7 +140,7 @@ def test_wide_comparisons_are_split_and_named_below(folder: Path, trimtab: Trimt
 
 RUN_KEYS = {
     "trimtab", "engine", "trace", "cluster", "policy", "knobs", "seed", "cpu_s", "events", "metrics",
-    "digest", "placement", "restart_cost_s", "estimates",
+    "digest", "placement", "restart_cost_s", "estimates", "speeds", "models",
 }  # fmt: skip
 METRICS = {
     "jobs", "finished", "rejected", "preemptions", "jct_s_mean", "jct_s_p50", "jct_s_p99", "wait_s_mean",
@@ -188,11 +190,12 @@ def test_tune_prints_trials_and_a_verdict(folder: Path, trimtab: Trimtab) -> Non
 
 def test_evaluate_prints_lines_with_hours(folder: Path, trimtab: Trimtab) -> None:
     found = trimtab(f"{EVALUATE} --tie-seeds 1 --format json").json()
-    assert [line["line"] for line in found["lines"]] == ["fixed", "fixed-week", "selftune", "oracle"]
+    names = ["fixed", "fixed-week", "selftune", "trimtab-plus", "oracle"]
+    assert [line["line"] for line in found["lines"]] == names
     for line in found["lines"]:
         assert {"line", "metrics", "hours", "segments", "seconds", "digest", "spread"} <= set(line)
         assert set(line["metrics"]) == METRICS
-        assert len(line["hours"]) == (2 if line["line"] in ("selftune", "oracle") else 0)
+        assert len(line["hours"]) == (0 if line["line"].startswith("fixed") else 2)
         assert {"wall", "cpu", "search", "search_p50", "search_p95"} <= set(line["seconds"])
         assert all(math.isfinite(second) for second in line["seconds"].values())
     assert found["settings"]["budget"] == 3

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -114,7 +117,14 @@ GOLDEN_ROUND = {
     "best": {"backfill": "skip"},
     "simulations": 1,
     "futures": "00000000",
-    "guards": {"gain": 1.0, "gain_min": 1.5, "running_for_s": 0.0, "dwell_s": 60.0},
+    "guards": {
+        "gain": 1.0,
+        "gain_min": 1.5,
+        "running_for_s": 0.0,
+        "dwell_s": 60.0,
+        "belief": 1.0,
+        "belief_min": 0.0,
+    },
     "stopped": "nothing to gain",
     "trials": [
         {
@@ -136,7 +146,12 @@ def test_a_header_and_a_round_as_they_are_written(folder: Path, trimtab: Trimtab
     )
     assert trimtab(command).code == 0
     header, start, first, *rest = _records(folder / "out.jsonl")
-    assert header.pop("plan")["rails"] == {"gain_min": 1.5, "dwell_ms": 60_000}
+    assert header.pop("plan")["rails"] == {
+        "gain_min": 1.5,
+        "dwell_ms": 60_000,
+        "return_ms": 0,
+        "belief_min": 0.0,
+    }
     header["trace"]["sha256"] = GOLDEN["trace"]["sha256"]  # type: ignore[index]
     assert header == GOLDEN
     assert start == {"kind": "start", "line": "selftune", "knobs": {"backfill": "skip"}, "notes": []}
@@ -257,6 +272,29 @@ def test_an_altered_result_or_start_is_found_too(day: Path, trimtab: Trimtab) ->
         assert said in ran.err
 
 
+def test_ablations_are_replayed_to_their_end(day: Path, trimtab: Trimtab) -> None:
+    short = "--window 12h..16h --lines fixed,trimtab-plus --ablate global --ablate common-futures"
+    assert trimtab(f"{EVALUATE} {short} --journal parts.jsonl").code == 0
+    found = trimtab("replay parts.jsonl --executor local --quiet --format json").json()
+    assert (found["identical"], found["whole"]) == (True, True)
+    assert list(found["lines"]) == [
+        "trimtab-plus",
+        "trimtab-plus without global",
+        "trimtab-plus without common-futures",
+    ]
+
+
+@pytest.mark.parametrize("number", [1, 4, -1])
+def test_a_record_beyond_the_end_is_a_difference(number: int, day: Path, trimtab: Trimtab) -> None:
+    lines = (day / "day.jsonl").read_bytes().splitlines(keepends=True)
+    (day / "day.jsonl").write_bytes(b"".join([*lines, lines[number]]))
+    ran = trimtab(REPLAY)
+    assert ran.code == 1
+    assert "identical to the end" not in ran.out
+    kind, line = (json.loads(lines[number])[name] for name in ("kind", "line"))
+    assert ran.err == f'trimtab: day.jsonl: {line}, {kind}: kind was "{kind}" and is nothing.\n'
+
+
 # ---- damaged, cut short, of another kind ---------------------------------------------------------
 
 
@@ -283,6 +321,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: path.write_text(path.read_text().replace('{"kind":"round"', '{"kind" "round"', 1)),
         "line 5 is not a JSON object",
     ),
+    "schema of another type": (
+        lambda path: _change(path, 0, lambda one: one.update(schema=True)),
+        "of schema True, this Trimtab",
+    ),
+    "too deep": (lambda path: path.write_text("[" * 100_000 + "\n"), "line 1 is not a JSON object"),
     "another kind": (lambda path: _change(path, 3, lambda one: one.update(kind="x")), "line 4 is no record"),
     "no window": (lambda path: _change(path, 0, lambda one: one.pop("window")), "KeyError: 'window'"),
     "odd plan": (
@@ -308,6 +351,62 @@ def test_what_cannot_be_replayed_is_refused_in_one_line(case: str, day: Path, tr
     assert ran.err.count("\n") == 1
 
 
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the paths to all values inside a value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path] * bool(path) + [place for name, item in inside for place in _places(item, (*path, name))]
+
+
+def _put(value: Any, place: tuple[Any, ...], new: Any) -> None:
+    for name in place[:-1]:
+        value = value[name]
+    value[place[-1]] = new
+
+
+# They follow from `vcs`.
+NOT_READ = {("cluster", "nodes"), ("cluster", "gpus")}
+OF_ANOTHER_TYPE: tuple[Any, ...] = ([[1]], {"a": []}, float("inf"))
+
+
+def test_a_header_with_a_value_of_another_type_is_refused(day: Path, trimtab: Trimtab) -> None:
+    header = _records(day / "day.jsonl")[0]
+    places = [place for place in _places(header) if place not in NOT_READ]
+    assert len(places) > 50
+    for place in places:
+        for new in OF_ANOTHER_TYPE:
+            spoiled = json.loads(json.dumps(header))
+            _put(spoiled, place, new)
+            (day / "odd.jsonl").write_text(f"{json.dumps(spoiled)}\n")
+            ran = trimtab("replay odd.jsonl --executor local --quiet")
+            assert ran.err.count("\n") == (ran.code == 1), (place, new, ran.err)
+            if isinstance(new, list | dict):
+                assert (ran.code, ran.out) == (1, ""), (place, new)
+
+
+OUT_OF_RANGE: dict[str, tuple[tuple[Any, ...], Any]] = {
+    "seed = -1": (("world", "seed"), -1),
+    "unknown engine 'x'": (("world", "engine"), "x"),
+    "unknown placement 'x'": (("world", "placement"), "x"),
+    "restart-cost-s = 'x'": (("world", "restart_cost_s"), "x"),
+    "nodes = 1,000,000,000": (("cluster", "vcs", 0, "nodes"), 10**30),
+    "gpus-per-node = 1,000,000,000": (("cluster", "vcs", 0, "gpus_per_node"), 10**30),
+    "no line is named": (("lines",), []),
+    "unknown line 'x'": (("lines", 0), "x"),
+    "None is no float": (("plan", "rails", "gain_min"), None),
+    "True is no int": (("trace", "kept"), True),
+}
+
+
+@pytest.mark.parametrize("said", OUT_OF_RANGE)
+def test_a_header_keeps_the_rules_of_options(said: str, day: Path, trimtab: Trimtab) -> None:
+    place, new = OUT_OF_RANGE[said]
+    _change(day / "day.jsonl", 0, lambda header: _put(header, place, new))
+    ran = trimtab(REPLAY)
+    assert (ran.code, ran.out) == (1, "")
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+
+
 def test_another_version_is_said(day: Path, trimtab: Trimtab) -> None:
     _change(day / "day.jsonl", 0, lambda header: header.update(trimtab="0.0.1"))
     ran = trimtab("replay day.jsonl --executor local")
@@ -326,6 +425,44 @@ def test_a_journal_is_never_overwritten(day: Path, trimtab: Trimtab) -> None:
     assert trimtab(f"{EVALUATE} --journal nowhere/day.jsonl").code == 1
     assert trimtab(f"{EVALUATE} --window 90d..91d --journal new.jsonl").code == 1
     assert not (day / "new.jsonl").exists()
+
+
+class Full(io.RawIOBase):
+    """A file on a disk that has room for so many bytes."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        taken = min(len(data), self._room)
+        if not taken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._room -= taken
+        return taken
+
+
+@pytest.mark.parametrize("records", [0, 1, 3])
+def test_a_full_disk_is_one_line_that_names_the_journal(
+    records: int, day: Path, trimtab: Trimtab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole records stay; where not even the header fitted, no file does, and the same can be asked again."""
+    room = sum(map(len, (day / "day.jsonl").read_bytes().splitlines(keepends=True)[:records])) + 10
+    opened = Path.open
+
+    def filling(path: Path, mode: str = "r", **how: Any) -> Any:
+        file = opened(path, mode, **how)
+        return io.BufferedWriter(Full(room)) if path.name == "full.jsonl" else file
+
+    monkeypatch.setattr(Path, "open", filling)
+    ran = trimtab(f"{EVALUATE} --journal full.jsonl")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == (
+        "trimtab: full.jsonl: cannot be written (No space left on device); the run ends here.\n"
+    )
+    assert (day / "full.jsonl").exists() is (records > 0)
 
 
 # ---- the causal graph ----------------------------------------------------------------------------

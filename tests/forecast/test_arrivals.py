@@ -20,7 +20,7 @@ from trimtab.forecast.arrivals import (
     expected,
     forecast_arrivals,
 )
-from trimtab.forecast.backtest import FIRST_CHOICE, Backtest, backtest, best_arrivals
+from trimtab.forecast.backtest import FIRST_CHOICE, FULL, Backtest, backtest, belief, best_arrivals
 from trimtab.forecast.history import History, Past
 from trimtab.forecast.record import BIN_MS, Record
 from trimtab.world import Seeds
@@ -320,6 +320,27 @@ def test_an_hour_like_none_before_lowers_confidence() -> None:
     assert strange.distance_percentile == 100
     assert any("like nothing" in reason for reason in strange.reasons)
     assert not any("like nothing" in reason for reason in calm.reasons)
+
+
+def test_belief_falls_for_what_cannot_be_forecast() -> None:
+    """The same sentences lower a backtest's confidence."""
+    now_ms = 14 * DAY_MS
+    jobs = daily(14)
+    burst = np.sort(np.concatenate([jobs.submit_ms, regular(now_ms - HOUR_MS, now_ms, 2_000)]))
+    short, few = daily(1).as_of(10 * HOUR_MS), daily(14, jobs_a_day=3).as_of(now_ms)
+    outage, gone = _with_pause(first_h=240, hours=12), _with_pause(first_h=11 * 24 + 19, hours=5)
+    assert belief(jobs.as_of(now_ms), HOUR_MS) == FULL
+    for past, value, reason in (
+        (history(burst).as_of(now_ms), 0.5, "like nothing that was seen before"),
+        (short, 0.0, "past hours can be forecast again, 24 are needed"),
+        (few, 0.0, "jobs are known of the last 40 days, 50 are needed"),
+        (gone, 0.0, "nothing is known of the last hour: an outage"),
+    ):
+        found = belief(past, HOUR_MS)
+        assert found.value == value
+        assert any(reason in one for one in found.reasons)
+    assert 0.9 < belief(outage, HOUR_MS).value < 1
+    assert belief(outage, HOUR_MS).reasons == backtest(outage, HOUR_MS).reasons
 
 
 def test_too_little_history_is_a_result_with_a_reason() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trimtab.errors import InputError, UnknownName
@@ -135,6 +135,7 @@ def test_configurations_of_a_model_are_different_jobs(tmp_path: Path) -> None:
             '"(\'S\', 1)": {"null": 1, "(\'R\', 1)": [0.5, 0.4]}}}',
             "('S', 1) beside ('R', 1) is not what ('R', 1) beside ('S', 1) is",
         ),
+        ('{"a": {"(\'R\', 1)": {"null": 1%s}}}' % ("0" * 400), "is no number of steps a second"),
         ('{"a": ', "is no JSON"),
     ],
 )
@@ -245,6 +246,36 @@ def test_higher_cuts_never_lower_a_score(
 ) -> None:
     low, high = sorted(cuts)
     assert table.score(one, (low, high)) <= table.score(one, (low + more, high + more))
+
+
+CELLS = st.sampled_from(["", "a", "b", "0", "1", "0.5", "-1", "nan", "1e400", '"', "a,b", "\x00", "é", "\n"])
+ROWS = st.lists(st.lists(CELLS, min_size=3, max_size=6).map(",".join), max_size=5).map("\n".join)
+JSON_KEYS = st.sampled_from(
+    ["null", "('R', 1)", "('S', 1)", "('R', 2)", "('R',)", "R", "v100", "v100_unconsolidated"]
+)
+LEAVES = st.none() | st.booleans() | st.floats() | st.integers(-1, 3) | st.just("x")
+VALUES = st.recursive(
+    LEAVES | st.lists(st.floats(0, 2), min_size=2, max_size=2),
+    lambda inner: st.dictionaries(JSON_KEYS, inner, max_size=4) | st.lists(inner, max_size=2),
+    max_leaves=12,
+)
+TEXTS = ROWS.map(lambda rows: f"{HEADER}\n{rows}") | st.dictionaries(JSON_KEYS, VALUES).map(json.dumps)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=TEXTS, gpu=st.sampled_from(["", "@v100"]))
+def test_any_file_is_a_table_or_refused_in_one_line(tmp_path: Path, text: str, gpu: str) -> None:
+    (tmp_path / "speeds").write_text(text)
+    open_speeds.cache_clear()
+    refusal, table = "", BUILTIN
+    try:
+        table = open_speeds(f"{tmp_path / 'speeds'}{gpu}")
+    except (InputError, UnknownName) as problem:
+        refusal = str(problem)
+    assert "\n" not in refusal
+    assert len(refusal) < 1000
+    assert all(1 <= speed_ppm <= 2_000_000 for both in table.pairs.values() for speed_ppm in both)
+    assert all(weight > 0 for weight, _ in table.profiles)
 
 
 # ---- the real tables -----------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from histories import (
 )
 from trimtab.cluster import Cluster
 from trimtab.errors import ConfigError
+from trimtab.forecast import backtest
 from trimtab.policies.catalog import find_policy
 from trimtab.report.lines import Line
 from trimtab.search.causal_search import Rules
@@ -188,3 +189,18 @@ def test_what_jobs_have_left_is_forecast_from_what_is_known_now() -> None:
     assert jobs
     for job in jobs:
         assert abs(one.workload.duration_ms[job.id] - 2 * job.done // 1_000_000) <= 2
+
+
+@pytest.mark.parametrize("choice", ["last-hour", "yesterday"])
+def test_backtested_arrivals_are_those_of_the_method_that_the_backtest_names(
+    choice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With so little history it names the first choice."""
+    monkeypatch.setattr(backtest, "FIRST_CHOICE", choice)
+    (scene,) = scenes(16 * HOUR_MS)
+    found, same = (
+        Generation(replace(HOW, arrivals=method), Seeds(0)).situations(scene, 1)[0].workload
+        for method in ("backtested", choice)
+    )
+    assert found.facts == same.facts
+    assert len(found) > len(scene.snapshot.jobs)

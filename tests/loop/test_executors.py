@@ -85,13 +85,13 @@ def test_a_users_own_policy_goes_along_by_its_file(
     knobs = [find_policy(one.policy).space.defaults]
     assert on(workers).measure(one, knobs, WAIT) == by_hand(one, knobs)
     path.write_text(OWN.replace("-job", "job"))
-    with pytest.raises(ConfigError, match=rf"{path} is missing there or is another one"):
+    with pytest.raises(TrialsLost, match=rf"{path} is missing there or is another one"):
         on(workers).measure(replace(one, until_ms=END_MS), knobs, WAIT)
 
 
 def test_a_worker_with_another_version_is_refused(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "__version__", "0.0.7")
-    with pytest.raises(ConfigError, match=r"runs trimtab \d.*, not 0\.0\.7: its answers may differ"):
+    with pytest.raises(TrialsLost, match=r"runs trimtab \d.*, not 0\.0\.7: its answers may differ"):
         on(workers).measure(situation(), settings(), WAIT)
 
 

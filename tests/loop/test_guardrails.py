@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from trimtab.control.guardrails import Apply, Guardrails, Keep, judge
+from trimtab.control.guardrails import Apply, Guardrails, Keep, Tenure, judge
+from trimtab.forecast.backtest import Belief
 from trimtab.knobs import Knobs
 
 A, B = Knobs({"num_queues": 2}), Knobs({"num_queues": 3})
@@ -39,7 +40,7 @@ CASES = [
 
 @pytest.mark.parametrize(("running_ms", "best", "gain", "rails", "cost", "says"), CASES)
 def test_judge(running_ms: int, best: Knobs, gain: float, rails: Guardrails, cost: float, says: str) -> None:
-    verdict = judge(A, running_ms, best, gain, rails, cost)
+    verdict = judge(A, Tenure(running_ms), best, gain, rails, cost)
     assert says in verdict.reason
     assert isinstance(verdict, Apply if "reaches" in says else Keep)
     if isinstance(verdict, Apply):
@@ -47,8 +48,53 @@ def test_judge(running_ms: int, best: Knobs, gain: float, rails: Guardrails, cos
 
 
 def test_equal_settings_need_not_be_one_object() -> None:
-    assert isinstance(judge(A, DWELL_MS, Knobs(dict(A)), 2.0, RAILS), Keep)
+    assert isinstance(judge(A, Tenure(DWELL_MS), Knobs(dict(A)), 2.0, RAILS), Keep)
+
+
+TWO = {"num_queues": 2, "min_run": 0}
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("left", "says"),
+    [
+        ([], "reaches"),
+        (
+            [({"num_queues": 3, "min_run": 60}, 3 * HOUR_MS)],
+            "back at 3, left 10800 s ago",
+        ),
+        ([({"num_queues": 3, "min_run": 60}, 3 * HOUR_MS + 1)], "reaches"),
+        ([({"num_queues": 4, "min_run": 0}, HOUR_MS)], "reaches"),  # min_run has not moved since
+        ([({"num_queues": 4, "min_run": 0}, HOUR_MS), ({"num_queues": 3}, 2 * HOUR_MS)], "left 7200 s ago"),
+    ],
+)
+def test_no_knob_goes_back_soon(left: list[tuple[dict[str, int], int]], says: str) -> None:
+    rails = Guardrails(gain_min=1.1, return_ms=3 * HOUR_MS)
+    tenure = Tenure(DWELL_MS, tuple((Knobs(knobs), ago_ms) for knobs, ago_ms in left))
+    verdict = judge(Knobs(TWO), tenure, Knobs({**TWO, "num_queues": 3}), 2.0, rails)
+    assert says in verdict.reason
+    assert isinstance(verdict, Apply if says == "reaches" else Keep)
+
+
+def test_a_forecast_that_is_not_believed_changes_nothing() -> None:
+    rails = Guardrails(gain_min=1.1, belief_min=0.6)
+    doubtful = Belief(0.5, ("the last hour is like nothing that was seen before",))
+    verdict = judge(A, Tenure(DWELL_MS), B, 2.0, rails, belief=doubtful)
+    assert isinstance(verdict, Keep)
+    assert "not to be relied on: the last hour is like nothing" in verdict.reason
+    assert isinstance(judge(A, Tenure(DWELL_MS), B, 2.0, rails, belief=Belief(0.6)), Apply)
+
+
+def test_what_cannot_be_simulated_is_compared_with_nothing() -> None:
+    verdict = judge(A, Tenure(DWELL_MS), A, 1.0, RAILS, math.nan)
+    assert isinstance(verdict, Keep)
+    assert "could not be simulated" in verdict.reason
+
+
+def test_from_thrashing_every_way_out_is_taken() -> None:
+    tenure = Tenure(DWELL_MS, ((B, HOUR_MS),))
+    assert isinstance(judge(A, tenure, B, math.inf, Guardrails(return_ms=3 * HOUR_MS)), Apply)
 
 
 def test_a_threshold_that_is_no_number_changes_nothing() -> None:
-    assert isinstance(judge(A, DWELL_MS, B, 2.0, Guardrails(gain_min=math.inf)), Keep)
+    assert isinstance(judge(A, Tenure(DWELL_MS), B, 2.0, Guardrails(gain_min=math.inf)), Keep)

@@ -71,6 +71,25 @@ def test_every_change_has_a_lower_bound_above_one_and_goes_to_a_setting_of_the_f
     assert changes
 
 
+def _undone(seed: int, return_ms: int) -> int:
+    """Return how many changes put a knob back to what it was within that time."""
+    line = walk(history(seed), "trimtab-plus", how=replace(plan(12), return_ms=return_ms)).lines[0]
+    changes = [one for one in line.rounds if one.switched]
+    return sum(
+        any(
+            one.knobs_after[name] == earlier.knobs_before[name] != one.knobs_before[name]
+            for name in one.knobs_after
+        )
+        for place, one in enumerate(changes)
+        for earlier in changes[:place]
+    )
+
+
+def test_no_knob_goes_back_before_its_time() -> None:
+    assert sum(_undone(seed, 0) for seed in range(1, 4)) > 0
+    assert sum(_undone(seed, 1000 * HOUR_MS) for seed in range(1, 4)) == 0
+
+
 class _Spy(LocalTrials):
     """Keeps the situations that run until all is done: the last week, looked back on."""
 

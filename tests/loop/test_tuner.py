@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from trimtab.errors import ConfigError, UnknownName
+from trimtab.errors import ConfigError, TrialsLost, UnknownName
 from trimtab.knobs import Knobs
 from trimtab.objective import OBJECTIVES, find_objective
 from trimtab.policies.catalog import POLICIES, find_policy
@@ -182,6 +182,31 @@ def test_costs_that_are_no_numbers_are_never_best(broken: float) -> None:
     assert found.best.integer("num_queues") != 3
     assert math.isfinite(found.costs[found.best])
     assert found.leaders(4)[0] == found.best
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_simulation_that_raises_is_a_failed_trial_and_the_others_of_its_batch_count(sampler: str) -> None:
+    def cost(knobs: Knobs) -> float:
+        if knobs.integer("num_queues") == 3:
+            raise ZeroDivisionError("no queue")
+        return bowl(knobs)
+
+    found, _ = tuned(cost, sampler=sampler)
+    failed = [trial for trial in found.trials if trial.fate == "failed"]
+    assert failed
+    assert {trial.knobs.integer("num_queues") for trial in failed} == {3}
+    assert {trial.reason for trial in failed} == {"ZeroDivisionError: no queue"}
+    assert found.simulated == 40
+    assert found.best.integer("num_queues") != 3
+    assert found.gain > 1
+
+
+def test_lost_workers_end_a_search() -> None:
+    def lost(_: Knobs) -> float:
+        raise TrialsLost("gone")
+
+    with pytest.raises(TrialsLost):
+        tuned(lost)
 
 
 def test_gain_is_better_when_larger_and_turns_round_when_costs_are_swapped() -> None:

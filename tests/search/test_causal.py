@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -173,6 +174,62 @@ def test_no_pair_of_knob_and_mediator_is_forbidden_both_ways() -> None:
     assert marks[0, 2] == marks[2, 0] == 0
     assert marks[1, 2] == causal._ARROW
     assert marks[2, 1] != causal._ARROW
+
+
+def test_a_common_cause_of_mediator_and_objective_is_not_ruled_out_by_their_tiers() -> None:
+    """FCI draws a tail at what may not be an effect; the record leaves that end open. Knobs are set by us."""
+    dice = np.random.default_rng(0)
+    common = dice.standard_normal(400)
+    pair = np.column_stack([common, common]) + 0.5 * dice.standard_normal((400, 2))
+    marks = run_fci(pair, [1, 2], 0.01)
+    assert (marks[0, 1], marks[1, 0]) == (causal._ARROW, -1), "as if it were known that nothing is behind"
+    (edge,) = causal._resolve([marks] * 3, ["queue_s", "jct_p99"], KNOBS)
+    assert (edge.cause, edge.effect, edge.marks) == ("queue_s", "jct_p99", {"o->": 3})
+    (edge,) = causal._resolve([marks] * 3, ["a", "queue_s"], KNOBS)
+    assert edge.marks == {"-->": 3}
+
+
+def test_fci_gets_a_test_without_chance_and_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cache on disk knows data by their text, from which NumPy leaves out the middle."""
+    from causallearn.search.ConstraintBased import FCI
+
+    asked: list[tuple[tuple[object, ...], dict[str, object]]] = []
+    true = FCI.fci
+
+    def spy(*given: object, **named: object) -> object:
+        asked.append((given[1:], named))
+        return true(*given, **named)
+
+    monkeypatch.setattr(FCI, "fci", spy)
+    learn(table(120), "wait", Seeds(0))
+    assert len(asked) == causal.BOOTSTRAPS
+    for given, named in asked:
+        assert given == ("fisherz", 0.05)
+        assert set(named) == {"background_knowledge", "node_names", "show_progress", "verbose"}
+
+
+def test_what_never_changes_or_repeats_in_one_bootstrap_sample_joins_nothing_there() -> None:
+    dice = np.random.default_rng(0)
+    scores = dice.standard_normal((200, 4))
+    scores[:, 3] += scores[:, 2]
+    expected = causal._marks(scores, [0, 1, 1, 1], 0.01)
+    assert expected[2, 3] != 0
+    for spoilt in (np.full(200, 0.5), scores[:, 2] * 2 + 1):
+        worse = scores.copy()
+        worse[:, 1] = worse[:, 3] = spoilt
+        marks = causal._marks(worse, [0, 1, 1, 1], 0.01)
+        assert not marks[[1, 3]].any()
+        assert not marks[:, [1, 3]].any()
+
+
+def test_with_little_time_fewer_samples_are_drawn_and_the_graph_says_how_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(causal, "wall_s", lambda: float(next(clock)))
+    assert learn(table(150), "wait", Seeds(0), budget_s=4.5).bootstraps == 5
+    assert learn(table(150), "wait", Seeds(0), budget_s=0.0).bootstraps == 1
+    assert learn(table(150), "wait", Seeds(0)).bootstraps == causal.BOOTSTRAPS
 
 
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:

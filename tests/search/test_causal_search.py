@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -321,7 +322,7 @@ def test_where_nothing_can_be_compared_the_running_setting_stays() -> None:
         assert found.best == SPACE.base
         assert found.gain == 1
         assert found.stopped in (
-            "the running setting could not be simulated",
+            "the running setting could not be simulated: ValueError: broken",
             "no budget: nothing was simulated",
         )
 
@@ -359,6 +360,16 @@ def test_when_all_is_rejected_it_stops_and_says_so() -> None:
     assert found.count("rejected") > 0
     assert found.simulated < 45
     assert found.gain >= 1
+
+
+def test_no_round_begins_once_the_time_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = hours(1, Rules(learning=False))[0][0]
+    clock = itertools.count()
+    monkeypatch.setattr(module, "wall_s", lambda: float(next(clock)))
+    found = hours.__wrapped__(1, Rules(learning=False, budget_s=2.5))[0][0]
+    assert found.stopped == "time spent after 2 rounds"
+    assert found.simulated < whole.simulated
+    assert repr(found.trials) == repr(whole.trials[: len(found.trials)])
 
 
 def test_rows_of_other_axes_are_kept_apart() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from trimtab.knobs import Knobs, Space
 from trimtab.objective import find_objective
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.policy import Policy
+from trimtab.search.generation import ARRIVALS
 from trimtab.search.sampler import SAMPLERS
 from trimtab.search.tuner import Tuning
 from trimtab.simulate.engines import ENGINES
@@ -97,6 +99,12 @@ Dwell = Annotated[str, typer.Option(help="Least time a setting stays.")]
 Aggregate = Annotated[
     Literal["on", "off"], typer.Option(help="Whether trimtab may search on merged jobs: on | off")
 ]
+ArrivalsMethod = Annotated[
+    str, typer.Option("--arrivals", help="How trimtab forecasts who comes: " + " | ".join(ARRIVALS))
+]
+FuturesCount = Annotated[
+    int, typer.Option("--futures", help="Futures that trimtab-plus tries every setting on.")
+]
 Background = Annotated[
     str | None,
     typer.Option(
@@ -111,6 +119,7 @@ NODES_MAX = 100_000
 GPUS_PER_NODE_MAX = 100_000
 WORKERS_MAX = 512
 _GPUS_PER_NODE = 8
+_FUTURES_MAX = 64
 _SEED_MAX = 2**63 - 1
 _DURATION_MAX_MS = 1000 * 366 * 86_400_000
 
@@ -204,6 +213,16 @@ def open_cluster(nodes: int | None, gpus_per_node: int | None, file: Path | None
         )
     else:
         cluster = Cluster.from_toml(cast(Path, file))
+    check_size(cluster)
+    return cluster
+
+
+def check_size(cluster: Cluster) -> None:
+    """Refuse a cluster that is larger than can be simulated.
+
+    Raises:
+        ConfigError: If it is.
+    """
     widest = max(vc.gpus_per_node for vc in cluster.vcs)
     for what, size, most in (
         ("nodes", cluster.nodes, NODES_MAX),
@@ -211,7 +230,6 @@ def open_cluster(nodes: int | None, gpus_per_node: int | None, file: Path | None
     ):
         if size > most:
             raise ConfigError(f"{what} = {size:,}: at most {most:,} can be simulated; nothing was run.")
-    return cluster
 
 
 def make_world(
@@ -376,8 +394,8 @@ def make_plan(
     """
     if sampler not in SAMPLERS:
         raise UnknownName("sampler", sampler, SAMPLERS)
-    if not threshold >= 1:
-        raise ConfigError(f"threshold = {threshold:g}: it must be at least 1; nothing was run.")
+    if not 1 <= threshold < math.inf:
+        raise ConfigError(f"threshold = {threshold:g}: it must be at least 1, and finite; nothing was run.")
     if budget < 1:
         raise ConfigError(f"budget = {budget}: it must be at least 1 simulation; nothing was run.")
     return Plan(
@@ -389,13 +407,20 @@ def make_plan(
     )
 
 
-def with_background(plan: Plan, text: str | None, aggregate: str) -> Plan:
-    """Return the plan with what was said of light rounds and of merged jobs; None says nothing.
+def with_forecasts(plan: Plan, arrivals: str, futures: int, text: str | None, aggregate: str) -> Plan:
+    """Return the plan with what was said of forecasts, light rounds and merged jobs; None says nothing.
 
     Raises:
-        ConfigError: If the time is none, or too short.
+        UnknownName: If there is no such forecaster.
+        ConfigError: If there are no futures or too many, or the time is none, or too short.
     """
-    plan = dataclasses.replace(plan, aggregate=aggregate == "on")
+    if not 1 <= futures <= _FUTURES_MAX:
+        raise ConfigError(f"futures = {futures}: it must be 1 .. {_FUTURES_MAX}; nothing was run.")
+    if arrivals not in ARRIVALS:
+        raise UnknownName("arrival forecaster", arrivals, ARRIVALS)
+    paper = dataclasses.replace(plan.paper, arrivals=arrivals)
+    plus = dataclasses.replace(plan.plus, futures=futures)
+    plan = dataclasses.replace(plan, paper=paper, plus=plus, aggregate=aggregate == "on")
     if text is None:
         return plan
     every_ms = None if text == "off" else duration_ms("background", text)

@@ -112,10 +112,15 @@ def _print_replayed(found: Replayed) -> None:
 
 
 def _opened(path: Path, quiet: bool) -> tuple[Recorded, Request]:
-    """Read a journal and what it was asked; say on stderr what is odd about it."""
+    """Read a journal and what was asked, which must keep the rules of options; say on stderr what is odd."""
     recorded = read_journal(path)
     o.open_policy(str(recorded.header.get("policy")))  # a policy of one's own may refuse in its own way
     request = Request.of(recorded.header)
+    world = request.world
+    cost, speed = str(world.restart_cost_s), world.spread_speed
+    o.make_world(world.placement, cost, world.estimates, speed, world.seed, world.engine)
+    o.check_size(request.cluster)
+    check_names(request.lines, request.ablate)
     for note in recorded.notes:
         show.notice(note, quiet)
     if request.trimtab != __version__:

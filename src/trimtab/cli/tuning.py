@@ -23,7 +23,7 @@ from trimtab.report.page import write_page
 from trimtab.simulate.run import spread_of
 from trimtab.simulate.trials import open_trials
 from trimtab.studies.evaluate import evaluate as walk_forward
-from trimtab.studies.lines import LINES, silent
+from trimtab.studies.lines import LINES, PAPER, PLUS, silent
 from trimtab.studies.request import Request
 from trimtab.studies.tune import Tuned, tune_at
 from trimtab.studies.uncertainty import statistics_of
@@ -122,7 +122,7 @@ def evaluate(
     window: Annotated[str, typer.Option(help="START..END, half-open; what is before it is history.")],
     lines: Annotated[
         str, typer.Option(help="Ways of choosing the settings, of " + ", ".join(LINES))
-    ] = "fixed,fixed-week,selftune,oracle",
+    ] = "fixed,fixed-week,selftune,trimtab-plus,oracle",
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
@@ -149,6 +149,8 @@ def evaluate(
     dwell: o.Dwell = "30m",
     ablate: o.Ablate = None,
     realised: o.Realised = False,
+    arrivals: o.ArrivalsMethod = PAPER.arrivals,
+    futures: o.FuturesCount = PLUS.futures,
     aggregate: o.Aggregate = "on",
     background: o.Background = None,
     executor: o.Executor = "processes",
@@ -171,7 +173,7 @@ def evaluate(
     records.check_outputs(journal, graph, wanted)
     world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
-    plan = replace(o.with_background(plan, background, aggregate), realised=realised)
+    plan = replace(o.with_forecasts(plan, arrivals, futures, background, aggregate), realised=realised)
     count = o.make_workers(executor, workers, address)
     again = repeats(tie_seeds, seeds, seed)
     name, base = o.read_policy(policy, knob)
@@ -274,7 +276,7 @@ def print_evaluation(found: Evaluation) -> None:
     show.out.print(
         f"{found.kept:,} jobs of {found.window} on {found.cluster.gpus:,} GPUs, {found.policy}", markup=False
     )
-    table = _grid(("line", "wait", "ratio", "p99 wait", "JCT", "preempt", "switch", "search"))
+    table = _grid(("line", "wait", "ratio", "p99", "JCT", "preempt", "switch", "search"))
     base = found.lines[0].metrics["wait_s_mean"]
     for line in found.lines:
         wait = line.metrics["wait_s_mean"]
@@ -289,7 +291,7 @@ def print_evaluation(found: Evaluation) -> None:
             f"{line.seconds['search'] + line.seconds.get('fixed_week_search', 0.0):.1f}",
         )
     show.out.print(table)
-    show.out.print("wait and JCT (job completion time): means in s; ratio: of wait to the first line")
+    show.out.print("in s; wait: mean, its ratio to the first line and its p99; JCT: mean job time")
     _print_segments(found)
     _print_changes(found)
     if found.statistics is not None:

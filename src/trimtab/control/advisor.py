@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.control.guardrails import Guardrails, Keep, guards, judge
+from trimtab.control.guardrails import Guardrails, Keep, Tenure, guards, judge
 from trimtab.control.rounds import Round
+from trimtab.forecast.backtest import Belief
 from trimtab.job import JobState
 from trimtab.knobs import Knobs
 from trimtab.objective import Measured, Objective
@@ -47,12 +48,12 @@ class Advisor(Protocol):
         """The settings that did best so far, best first."""
         ...
 
-    def advise(self, scene: Scene, running_for_ms: int) -> Round:
+    def advise(self, scene: Scene, tenure: Tenure) -> Round:
         """Return the record of one round, verdict included.
 
         Args:
             scene: The scheduler now.
-            running_for_ms: How long its settings have been in force.
+            tenure: How its settings stand.
         """
         ...
 
@@ -100,7 +101,7 @@ class PoolingAdvisor:
         scores = self._evidence.scores()
         return sorted(scores, key=scores.__getitem__)[:_LEADERS]
 
-    def advise(self, scene: Scene, running_for_ms: int) -> Round:
+    def advise(self, scene: Scene, tenure: Tenure) -> Round:
         most = self._generation.how.futures
         futures = Futures.of(self._generation, scene, most, self._trials, self._tuning.objective)
         found, looked_back = self._tried(scene, futures), {}
@@ -108,11 +109,14 @@ class PoolingAdvisor:
             looked_back = self._look_back(scene)
             self._evidence.add(futures.logs(), self._field)
         scores = self._evidence.scores()
-        best = min(found.costs, key=lambda knobs: (scores.get(knobs, 0.0), knobs != scene.running))
+        allowed = [
+            knobs for knobs in found.costs if not tenure.undoes(scene.running, knobs, self._rails.return_ms)
+        ]
+        best = min(allowed, key=lambda knobs: (scores.get(knobs, math.inf), knobs != scene.running))
         gain = self._evidence.gain(scene.running, best, 0.0)
         lower = self._evidence.gain(scene.running, best, self._sure)
         record = {"gain_lower": lower, "last_week": looked_back, **record_of(found, scene.space)}
-        one = _round(scene, running_for_ms, futures, found, best, (gain, lower), self._rails, record)
+        one = _round(scene, tenure, futures, found, best, (gain, lower), self._rails, record)
         return replace(one, trials=one.trials + len(looked_back))
 
     def _tried(self, scene: Scene, futures: Futures) -> Search:
@@ -138,11 +142,17 @@ class PoolingAdvisor:
         week = self._generation.week_again(scene)
         if week is None:
             return {}
-        found = self._trials.measure(week, self._field, self._tuning.objective)
-        costs = {knobs: one.cost for knobs, one in zip(self._field, found, strict=True)}
-        logs = {knobs: math.log1p(cost) for knobs, cost in costs.items()}
+        objective = self._tuning.objective
+        found = Search(self._field[0], objective)
+        attempt(
+            found,
+            lambda settings: [one.cost for one in self._trials.measure(week, settings, objective)],
+            [(knobs, "last week") for knobs in self._field],
+            len(self._field),
+        )
+        logs = {knobs: math.log1p(cost) for knobs, cost in found.costs.items()}
         self._evidence.add(logs, self._field, self._pooling.week)
-        return {knobs.text(): cost for knobs, cost in costs.items()}
+        return {knobs.text(): cost for knobs, cost in found.costs.items()}
 
     def _chosen_field(self, scene: Scene) -> list[Knobs]:
         """Return the settings to be tried from now on."""
@@ -196,7 +206,7 @@ class CausalAdvisor:
     def leaders(self) -> Sequence[Knobs]:
         return self._leaders
 
-    def advise(self, scene: Scene, running_for_ms: int) -> Round:
+    def advise(self, scene: Scene, tenure: Tenure) -> Round:
         futures = Futures.of(self._generation, scene, 1, self._trials, self._tuning.objective)
         self._lessons = self._experience.of(scene.policy, self._tuning.objective.name, scene.space)
         seeds = _seeds(self._seeds, scene)
@@ -224,7 +234,7 @@ class CausalAdvisor:
             "finalists": record_of(final, scene.space)["trials"] if fidelity.merged else [],
         }
         gains = final.gain, final.gain
-        one = _round(scene, running_for_ms, futures, final, final.best, gains, self._rails, record)
+        one = _round(scene, tenure, futures, final, final.best, gains, self._rails, record)
         return replace(one, trials=futures.simulations + fidelity.simulations)
 
     def _fidelity(self, scene: Scene, futures: Futures, seeds: Seeds) -> Fidelity:
@@ -258,13 +268,14 @@ class BackgroundAdvisor:
         self._rails = replace(rails, gain_min=max(rails.gain_min, _BACKGROUND_GAIN_MIN))
         self._seeds = seeds
 
-    def advise(self, scene: Scene, running_for_ms: int, leaders: Sequence[Knobs]) -> Round:
+    def advise(self, scene: Scene, tenure: Tenure, leaders: Sequence[Knobs]) -> Round:
         """Return the record of a round; where nothing can come of it, nothing is forecast or simulated."""
         if not scene.count(JobState.PENDING):
             return _unsearched(scene, "no job waits: nothing was tried")
-        if running_for_ms < self._rails.dwell_ms:
+        if tenure.running_for_ms < self._rails.dwell_ms:
             dwell_s = self._rails.dwell_ms / 1000
-            reason = f"running for {running_for_ms / 1000:g} s, dwell is {dwell_s:g} s: nothing was tried"
+            running_s = tenure.running_for_ms / 1000
+            reason = f"running for {running_s:g} s, dwell is {dwell_s:g} s: nothing was tried"
             return _unsearched(scene, reason)
         futures = Futures.of(
             self._generation, scene, _BACKGROUND_TRIALS // 2, self._trials, self._tuning.objective, again=True
@@ -272,7 +283,7 @@ class BackgroundAdvisor:
         found = self._tried(scene, futures, leaders)
         gains = found.gain, found.gain
         record = record_of(found, scene.space)
-        one = _round(scene, running_for_ms, futures, found, found.best, gains, self._rails, record)
+        one = _round(scene, tenure, futures, found, found.best, gains, self._rails, record)
         return replace(one, search=BACKGROUND)
 
     def _tried(self, scene: Scene, futures: Futures, leaders: Sequence[Knobs]) -> Search:
@@ -313,7 +324,7 @@ def _seeds(seeds: Seeds, scene: Scene) -> Seeds:
 
 def _round(
     scene: Scene,
-    running_for_ms: int,
+    tenure: Tenure,
     futures: Futures,
     found: Search,
     best: Knobs,
@@ -328,7 +339,7 @@ def _round(
         time_s=scene.now_ms / 1000,
         knobs_before=running,
         best=best,
-        verdict=judge(running, running_for_ms, best, gains[1], rails, found.costs[running]),
+        verdict=judge(running, tenure, best, gains[1], rails, found.costs[running], futures.belief),
         gain=gains[0],
         cost_running=found.costs[running],
         cost_best=found.costs[best],
@@ -340,7 +351,7 @@ def _round(
         record={
             "futures": digest_of(futures.situations),
             "remaining_model": futures.model_version,
-            "guards": guards(running_for_ms, gains[1], rails),
+            "guards": guards(tenure, gains[1], rails, futures.belief),
             "measured": futures.jsonable(),
             "seconds": {"forecast": futures.forecast_s, "search": search_s - futures.forecast_s},
             **record,
@@ -355,6 +366,7 @@ class Futures:
     situations: Sequence[Situation]
     trials: Trials
     objective: Objective
+    belief: Belief
     began_s: float  # when they began to be made
     forecast_s: float  # how long it took
     model_version: int | None = None  # of the model that drew remaining times
@@ -376,7 +388,16 @@ class Futures:
         situations = make(scene, most)
         forecast_s = wall_s() - began_s
         own = None if generation.how.common else lambda place: generation.situations(scene, most, place)
-        return cls(situations, trials, objective, began_s, forecast_s, generation.model_version, own)
+        return cls(
+            situations,
+            trials,
+            objective,
+            generation.belief,
+            began_s,
+            forecast_s,
+            generation.model_version,
+            own,
+        )
 
     def __post_init__(self) -> None:
         self._measured: dict[Knobs, list[Measured]] = {}

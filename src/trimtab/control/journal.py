@@ -39,6 +39,9 @@ class Journal:
     Args:
         path: Where; a file that is there already is never overwritten.
         header: What was asked: all that is needed to run it again.
+
+    Raises:
+        OutputError: On leaving, if what was written could not be kept.
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
@@ -51,8 +54,12 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if self._file is not None:
-            self._file.close()
+        try:
+            if self._file is not None:
+                self._file.close()
+        except OSError as problem:  # what `add` has said already, or the first that is heard of it
+            if error is None:
+                raise self._lost(problem) from None
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Write a record down.
@@ -62,14 +69,25 @@ class Journal:
         """
         try:
             if self._file is None:
-                self._file = self._path.open("xb")
-                self._write({"schema": SCHEMA, "kind": "header", **self._header})
+                self._begin()
             self._write(record)
         except FileExistsError:
             raise exists_already(self._path) from None
         except OSError as problem:
-            reason = problem.strerror or str(problem)
-            raise OutputError(f"{self._path}: cannot be written ({reason}); the run ends here.") from None
+            raise self._lost(problem) from None
+
+    def _begin(self) -> None:
+        """Make the file, with its header; none is left if there is no room for that."""
+        self._file = self._path.open("xb")
+        try:
+            self._write({"schema": SCHEMA, "kind": "header", **self._header})
+        except OSError:
+            self._path.unlink()
+            raise
+
+    def _lost(self, problem: OSError) -> OutputError:
+        reason = problem.strerror or str(problem)
+        return OutputError(f"{self._path}: cannot be written ({reason}); the run ends here.")
 
     def _write(self, record: Mapping[str, Any]) -> None:
         assert self._file is not None
@@ -97,12 +115,6 @@ class Recorded:
     records: tuple[Mapping[str, Any], ...]
     notes: tuple[str, ...] = ()
 
-    @property
-    def whole(self) -> bool:
-        """Whether the evaluation came to its end."""
-        ended = [record["line"] for record in self.records if record["kind"] == "end"]
-        return ended == list(self.header["lines"])
-
     def of(self, line: str) -> tuple[Mapping[str, Any], ...]:
         """Return the records of one line."""
         return tuple(record for record in self.records if record["line"] == line)
@@ -128,7 +140,7 @@ def read_journal(path: Path) -> Recorded:
     header, *records = lines
     if header.get("kind") != "header":
         raise InputError(f"{path}: is no journal, its first line is no header; nothing was run.")
-    if header.get("schema") != SCHEMA:
+    if header.get("schema") != SCHEMA or isinstance(header["schema"], bool):
         raise InputError(
             f"{path}: is a journal of schema {header.get('schema')}, this Trimtab reads {SCHEMA}; "
             "nothing was run."
@@ -148,7 +160,7 @@ def _lines(path: Path, data: bytes) -> Iterator[dict[str, Any]]:
             found = json.loads(row)
             if not isinstance(found, dict):
                 raise ValueError
-        except ValueError:
+        except (ValueError, RecursionError):
             if number == len(rows) and not data.endswith(b"\n"):
                 return
             raise InputError(f"{path}: line {number} is not a JSON object; nothing was run.") from None

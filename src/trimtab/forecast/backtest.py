@@ -19,6 +19,7 @@ from trimtab.forecast.record import BIN_MS, DAY, HOUR, WEEK, Reals, Record
 
 HALF_LIFE = 3 * DAY
 ORIGINS_MIN = 24  # hours to compare on; with fewer, nothing is chosen by them
+JOBS_MIN = 50  # in 40 days; fewer do not tell what is usual
 STRANGE_PERCENTILE = 95.0
 FIRST_CHOICE = "blend-0.4-x1"  # until another is better beyond doubt
 
@@ -42,6 +43,23 @@ class Errors:
     @property
     def mean(self) -> float:
         return (self.count + self.service) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """Whether the present is of a kind that can be forecast from the past.
+
+    Attributes:
+        value: 0 to 1: 0 without enough history or in an outage, halved where the last hour is
+            like nothing seen before, less by the share of the last week that an outage hides.
+        reasons: What lowers it, one sentence each.
+    """
+
+    value: float
+    reasons: tuple[str, ...] = ()
+
+
+FULL = Belief(1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +87,8 @@ class Backtest:
 def backtest(past: Past, horizon_ms: int) -> Backtest:
     """Compare all forecasters on the hours of the last week whose horizon is over.
 
-    Confidence is how much better than repeating the last hour the best one is, max(0, 1 - error / error).
-    It is halved where the last hour is farther from anything in 28 days than it was in 95 of 100 hours, and
-    falls with the share of the last week that an outage hides.
+    Confidence is how much better than repeating the last hour the best one is, max(0, 1 - error / error),
+    times `belief`.
 
     Args:
         past: What is known at the present.
@@ -96,14 +113,38 @@ def best_arrivals(
     return arrivals_of(record, horizon_ms, {tested.best: METHODS[tested.best]}, dice), tested
 
 
+def belief(past: Past, horizon_ms: int) -> Belief:
+    """Say whether the present can be forecast from the past (AutoSched in Trimtab, 4.1).
+
+    The last hour is like nothing seen before if it is farther from anything in 28 days than 95 of 100 hours
+    of the last week were.
+
+    Args:
+        past: What is known at the present.
+        horizon_ms: How far forecasts look, more than 0.
+    """
+    record = Record.of(past)
+    horizon = -(-horizon_ms // BIN_MS)
+    origins = _origins(record, horizon)
+    if len(origins) < ORIGINS_MIN:
+        return Belief(0.0, (_too_short(origins),))
+    jobs = int(record.counts.sum())
+    if jobs < JOBS_MIN:
+        return Belief(0.0, (f"only {jobs} jobs are known of the last 40 days, {JOBS_MIN} are needed",))
+    return _belief(record, _percentile(View(record, np.append(origins, len(record)), horizon)))
+
+
+def _too_short(origins: Integers) -> str:
+    return f"only {len(origins)} past hours can be forecast again, {ORIGINS_MIN} are needed"
+
+
 def _tested(record: Record, horizon_ms: int) -> Backtest:
     if horizon_ms <= 0:
         raise ConfigError(f"horizon {horizon_ms} ms: it must be longer than nothing; nothing was forecast.")
     horizon = -(-horizon_ms // BIN_MS)
     origins = _origins(record, horizon)
     if len(origins) < ORIGINS_MIN:
-        reason = f"only {len(origins)} past hours can be forecast again, {ORIGINS_MIN} are needed"
-        return Backtest(0, {}, FIRST_CHOICE, None, 0.0, (reason,))
+        return Backtest(0, {}, FIRST_CHOICE, None, 0.0, (_too_short(origins),))
     # The present is the last origin, so that its distances are found on the way.
     view = View(record, np.append(origins, len(record)), horizon)
     weight = 0.5 ** ((len(record) - horizon - origins) / HALF_LIFE)
@@ -119,8 +160,9 @@ def _tested(record: Record, horizon_ms: int) -> Backtest:
         {name: np.abs(count[:-1] - truths[0]) for name, (count, _) in forecasts.items()}, weight, horizon
     )
     percentile = _percentile(view)
-    confidence, reasons = _confidence(record, errors, best, percentile)
-    return Backtest(len(origins), errors, best, percentile, confidence, reasons)
+    believed = _belief(record, percentile)
+    confidence = _lead(errors, best) * believed.value
+    return Backtest(len(origins), errors, best, percentile, confidence, believed.reasons)
 
 
 def _origins(record: Record, horizon: int) -> Integers:
@@ -177,18 +219,23 @@ def _percentile(view: View) -> float | None:
     return 100.0 * float(np.mean(before < now))
 
 
-def _confidence(
-    record: Record, errors: Mapping[str, Errors], best: str, percentile: float | None
-) -> tuple[float, tuple[str, ...]]:
-    reasons = []
+def _lead(errors: Mapping[str, Errors], best: str) -> float:
+    """Return how much less than the last hour again the best method errs, 0 to 1."""
     naive = errors["last-hour"].mean
-    confidence = max(0.0, 1 - errors[best].mean / naive) if 0 < naive < float("inf") else 0.0
+    return max(0.0, 1 - errors[best].mean / naive) if 0 < naive < float("inf") else 0.0
+
+
+def _belief(record: Record, percentile: float | None) -> Belief:
+    value, reasons = 1.0, []
     if percentile is not None and percentile > STRANGE_PERCENTILE:
-        confidence /= 2
+        value /= 2
         reasons.append("the last hour is like nothing that was seen before")
     first = max(0, len(record) - _UNKNOWN_RECENTLY)
     unknown = float(record.unknown_before[-1] - record.unknown_before[first])
     if unknown:
-        confidence *= 1 - unknown / (len(record) - first)
+        value *= 1 - unknown / (len(record) - first)
         reasons.append(f"nothing is known of {unknown / HOUR:.1f} hours of the last week: an outage")
-    return confidence, tuple(reasons)
+    if not record.usable(np.array([len(record) - HOUR]), HOUR)[0]:
+        value = 0.0
+        reasons.append("nothing is known of the last hour: an outage")
+    return Belief(value, tuple(reasons))

@@ -369,7 +369,7 @@ def _edge(one: str, other: str, frequency: float, marks: Mapping[str, int], knob
     if one in knobs:
         return Edge(one, other, frequency, "knob", False, marks)
     if other not in MEDIATORS:
-        return Edge(one, other, frequency, "objective", False, marks)
+        return Edge(one, other, frequency, "objective", False, _untailed(marks))
     there = marks.get("-->", 0) + marks.get("o->", 0)
     back = marks.get("<--", 0) + marks.get("<-o", 0)
     half = sum(marks.values()) / 2
@@ -378,6 +378,14 @@ def _edge(one: str, other: str, frequency: float, marks: Mapping[str, int], knob
     if back > half:
         return Edge(other, one, frequency, "majority", False, _turned(marks))
     return Edge(one, other, frequency, "open", True, marks)
+
+
+def _untailed(marks: Mapping[str, int]) -> dict[str, int]:
+    """Return marks without tails at the cause: the tier draws these, no test rules out a common cause."""
+    open_ended = Counter[str]()
+    for text, count in marks.items():
+        open_ended[f"o{text[1:]}" if text[0] == "-" else text] += count
+    return dict(sorted(open_ended.items()))
 
 
 def _turned(marks: Mapping[str, int]) -> dict[str, int]:

@@ -11,13 +11,14 @@ the first guess that the measurements of this search correct.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from trimtab.errors import ConfigError, TrialsLost
+from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs
 from trimtab.objective import Measured
 from trimtab.search.causal import Graph, learn, rows_min
@@ -33,7 +34,6 @@ from trimtab.world import Seeds, wall_s
 Measure = Callable[[Sequence[Knobs]], list[Measured]]
 
 _SITUATIONS = 24  # the last ones are learned from: a day of hourly searches
-_UNMEASURED = Measured(*[math.nan] * len(Measured._fields))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,9 @@ class Rules:
         leave_scope: Chance that a round proposes as if there were no scope.
         refit_every: New measurements after which the model is fitted again.
         refits_max: The most fits of one search.
-        budget_s: Seconds after which no round begins; None to be the same on every machine.
+        rounds_max: The most rounds of proposals of one search, however many were rejected.
+        budget_s: Seconds from its beginning after which no round of a search begins, in place of rounds and
+            simulations; None to be the same on every machine.
     """
 
     learning: bool = True
@@ -62,6 +64,7 @@ class Rules:
     leave_scope: float = 0.2
     refit_every: int = 5
     refits_max: int = 8
+    rounds_max: int = 40
     budget_s: float | None = None
 
 
@@ -188,7 +191,7 @@ class _Session:
     ) -> None:
         self._found, self._measure, self._summary, self._space = found, measure, summary, space
         self._tuning, self._seeds, self._lessons, self._day = tuning, seeds, lessons, day
-        self._rules = rules
+        self._rules, self._began_s = rules, wall_s()
         self._proposing = tuning.sampler == SURROGATE
         self._here = lessons.samples.open(summary)
         self._measured: dict[Knobs, Measured] = {}
@@ -201,21 +204,10 @@ class _Session:
     # ---- measuring -------------------------------------------------------------------------------
 
     def costs(self, candidates: Sequence[Knobs]) -> list[float]:
-        """Measure settings; one whose simulation raises costs NaN, and the reason is kept."""
-        for knobs, one in zip(candidates, self._try(candidates), strict=True):
-            self._measured[knobs] = one
-        return [self._measured[knobs].cost for knobs in candidates]
-
-    def _try(self, candidates: Sequence[Knobs]) -> list[Measured]:
-        try:
-            return self._measure(candidates)
-        except TrialsLost:
-            raise
-        except Exception as error:
-            if len(candidates) > 1:  # find the one that failed
-                return [one for knobs in candidates for one in self._try([knobs])]
-            self._found.failures[candidates[0]] = f"{type(error).__name__}: {error}"
-            return [_UNMEASURED]
+        """Measure settings, and remember what they gave."""
+        found = self._measure(candidates)
+        self._measured.update(zip(candidates, found, strict=True))
+        return [one.cost for one in found]
 
     def note(self) -> None:
         """Add what was measured since the last time to the samples."""
@@ -232,16 +224,19 @@ class _Session:
 
     def climb(self) -> None:
         """Let the sampler propose until the budget is spent, rejecting what the model says cannot pay."""
-        found, budget, began = self._found, self._tuning.budget, wall_s()
+        found, budget_s = self._found, self._rules.budget_s
         sampler = self._sampler()
         rounds = stale = 0
         self._learn()
-        while found.simulated < budget:
-            if self._rules.budget_s is not None and wall_s() - began > self._rules.budget_s:
+        while found.simulated < self._simulations_max:
+            if budget_s is not None and wall_s() - self._began_s > budget_s:
                 found.stopped = f"time spent after {rounds} rounds"
                 return
+            if budget_s is None and rounds >= self._rules.rounds_max:
+                found.stopped = f"{rounds} rounds"
+                return
             tickets, before = sampler.ask(), found.simulated
-            if not tickets or stale >= budget:
+            if not tickets or stale >= self._tuning.budget:
                 found.stopped = "nothing new to try" if not tickets else "nothing left that may pay"
                 return
             gains = self._round(tickets)
@@ -250,6 +245,10 @@ class _Session:
             rounds, stale = rounds + 1, stale + 1 if found.simulated == before else 0
             self._learn()
         found.stopped = "budget spent"
+
+    @property
+    def _simulations_max(self) -> int:
+        return self._tuning.budget if self._rules.budget_s is None else sys.maxsize
 
     def _sampler(self) -> Sampler:
         if not self._proposing:
@@ -295,7 +294,7 @@ class _Session:
             else:
                 tried.append((knobs, purpose, point))
         first = len(found.trials)
-        attempt(found, self.costs, tried, self._tuning.budget)
+        attempt(found, self.costs, tried, self._simulations_max)
         found.trials[first:] = [_explored(trial, against.get(trial.knobs)) for trial in found.trials[first:]]
         gains = (found.gain_of(knobs) if knobs in found.costs else None for knobs, *_ in batch)
         return {ticket.id: gain for ticket, gain in zip(tickets, gains, strict=True)}

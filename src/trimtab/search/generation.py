@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.forecast.arrivals import DAYS_AGO, Arrivals, day_again, forecast_arrivals
+from trimtab.forecast.arrivals import DAYS_AGO, METHODS, Arrivals, day_again, forecast_arrivals
+from trimtab.forecast.backtest import FULL, belief, best_arrivals
 from trimtab.forecast.history import Integers, Past
 from trimtab.forecast.remaining import LocalPredictor
 from trimtab.job import FULL_SPEED_PPM, JobFacts
@@ -25,7 +26,9 @@ from trimtab.traces.trace import DAY_MS
 from trimtab.world import Seeds
 
 DAY_BY_DAY = "days-ago"  # each future copies another past day
+BACKTESTED = "backtested"  # the method that the last week's backtest says to use
 NO_ARRIVALS = "none"
+ARRIVALS = (*METHODS, BACKTESTED)  # those that look at the last hour
 _UNIFORMS = 1 << 16  # jobs that have numbers of their own
 
 Own = tuple[int, ...]  # names the random streams of futures that only one setting meets
@@ -36,7 +39,7 @@ class Forecasting:
     """What the futures of a search are.
 
     Attributes:
-        arrivals: A method of `forecast.arrivals`, `days-ago` or `none`.
+        arrivals: A method of `forecast.arrivals`, `backtested`, `days-ago` or `none`.
         remaining: A mode of the Local Predictor.
         futures: How many.
         arrivals_ms: How far into the future arrivals are taken.
@@ -57,6 +60,7 @@ class Generation:
 
     Attributes:
         how: What the futures are.
+        belief: In the last of them. Whole days are copied whatever the last hour was like.
     """
 
     def __init__(self, how: Forecasting, seeds: Seeds) -> None:
@@ -64,6 +68,7 @@ class Generation:
         self._seeds = seeds
         self._predictor = LocalPredictor(how.remaining, seeds)
         self._coming: list[Arrivals] = []
+        self.belief = FULL
 
     @property
     def model_version(self) -> int | None:
@@ -87,6 +92,8 @@ class Generation:
         coming = [self._arrivals(scene.past, number, own) for number in range(count)]
         if whose is None:
             self._coming = coming
+            if self.how.arrivals != DAY_BY_DAY:
+                self.belief = belief(scene.past, self.how.arrivals_ms)
         return [self._future(scene, number, one, own) for number, one in enumerate(coming)]
 
     def again(self, scene: Scene, most: int) -> list[Situation]:
@@ -141,6 +148,8 @@ class Generation:
             place = int(self._seeds.stream("day", number, *own).integers(len(DAYS_AGO))) if own else number
             return day_again(past, how.arrivals_ms, DAYS_AGO[place % len(DAYS_AGO)])
         dice = self._seeds.stream("arrivals", number, past.now_ms, *own) if number or own else None
+        if how.arrivals == BACKTESTED:
+            return best_arrivals(past, how.arrivals_ms, dice)[0]
         return forecast_arrivals(past, how.arrivals_ms, how.arrivals, dice)
 
     def _left_ms(self, past: Past, rows: Integers, number: int, own: Own) -> Integers:

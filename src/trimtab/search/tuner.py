@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, TrialsLost
 from trimtab.knobs import Knobs
 from trimtab.objective import Objective
 from trimtab.search.sampler import SURROGATE, Sampler, design, make_sampler
@@ -74,7 +74,7 @@ class Tuning:
 class Search:
     """What a search found: every trial, and the best setting with its gain over the incumbent.
 
-    `failures` says why a setting has no cost.
+    `failures` says why a setting has no cost: what its simulation raised.
     """
 
     incumbent: Knobs
@@ -173,7 +173,8 @@ def begin(
     if not try_incumbent(found, costs):
         return False
     if math.isnan(found.costs[found.incumbent]):
-        found.stopped = "the running setting could not be simulated"
+        reason = found.failures.get(found.incumbent, "it has no cost")
+        found.stopped = f"the running setting could not be simulated: {reason}"
         return False
     everything = space.enumerate(ENUMERATE_BELOW)
     if everything is not None:
@@ -214,11 +215,32 @@ def climb(found: Search, costs: Costs, space: SearchSpace, sampler: Sampler, bud
 
 
 def attempt(found: Search, costs: Costs, proposals: Sequence[Proposal], budget: int) -> None:
-    """Simulate the proposals that are new, as many as the budget allows, and note the fate of each."""
+    """Simulate the proposals that are new, as many as the budget allows, and note the fate of each.
+
+    One setting whose simulation raises does not stop the others: it has failed, and `failures` says why.
+
+    Raises:
+        TrialsLost: If nobody is left to simulate.
+    """
     fresh = [knobs for knobs in dict.fromkeys(knobs for knobs, *_ in proposals) if knobs not in found.costs]
     fresh = fresh[: max(0, budget - found.simulated)]
-    found.costs.update(zip(fresh, costs(fresh) if fresh else [], strict=True))
+    found.costs.update(zip(fresh, _tried(found, costs, fresh), strict=True))
     found.trials.extend(_fates(found, proposals, set(fresh)))
+
+
+def _tried(found: Search, costs: Costs, settings: Sequence[Knobs]) -> list[float]:
+    """Return what settings cost, NaN for those whose simulation raises."""
+    if not settings:
+        return []
+    try:
+        return costs(settings)
+    except TrialsLost:
+        raise
+    except Exception as error:  # a policy of a user's own may raise anything
+        if len(settings) > 1:  # find those that failed
+            return [cost for knobs in settings for cost in _tried(found, costs, [knobs])]
+        found.failures[settings[0]] = f"{type(error).__name__}: {error}"
+        return [math.nan]
 
 
 def _fates(found: Search, proposals: Sequence[Proposal], fresh: set[Knobs]) -> Iterator[Trial]:

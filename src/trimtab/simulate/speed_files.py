@@ -130,9 +130,9 @@ def _check(table: Table, rows: pl.DataFrame, rule: str, broken: pl.Expr) -> None
 
 def _refuse(table: Table, row: int, rule: str, more: int = 0) -> NoReturn:
     others = f" (and {more:,} more)" if more else ""
-    written = ",".join("" if value is None else value for value in table.text.row(row))
+    written = " ".join(",".join("" if value is None else value for value in table.text.row(row)).split())
     raise InputError(
-        f"speeds {table.source}: line {row + 2}{others}: {rule}; nothing was loaded. It says: {written}"
+        f"speeds {table.source}: line {row + 2}{others}: {rule}; nothing was loaded. It says: {written[:200]}"
     )
 
 
@@ -239,8 +239,10 @@ def _key(text: str, source: str) -> Key:
 def _steps(value: Any, source: str) -> float:
     """Return steps a second, 0 where there are none."""
     steps = value if isinstance(value, (int, float)) else math.nan
-    if value is not None and not 0 <= steps < math.inf:
-        raise InputError(f"speeds {source}: {value!r} is no number of steps a second; nothing was loaded.")
+    if value is not None and not 0 <= steps < 1e300:
+        raise InputError(
+            f"speeds {source}: {repr(value)[:80]} is no number of steps a second; nothing was loaded."
+        )
     return 0.0 if value is None else float(steps)
 
 

@@ -116,18 +116,18 @@ class Parcel:
         """Return the situation, on a worker.
 
         Raises:
-            ConfigError: If this worker would give other answers.
+            TrialsLost: If this worker would give other answers.
         """
         here = f"worker {platform.node()}"
         if self.version != __version__:
-            raise ConfigError(
+            raise TrialsLost(
                 f"{here} runs trimtab {__version__}, not {self.version}: its answers may differ; "
                 "install the same version there; the run ends here."
             )
         if self.policy_file is not None:
             path, digest = self.policy_file
             if not path.is_file() or _sha256(path) != digest:
-                raise ConfigError(
+                raise TrialsLost(
                     f"{here}: policy file {path} is missing there or is another one; "
                     "put the same file there, or use --executor local; the run ends here."
                 )

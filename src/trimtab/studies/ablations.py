@@ -80,8 +80,10 @@ def check_names(lines: Sequence[str], parts: Sequence[str]) -> None:
 
     Raises:
         UnknownName: If there is no such line or part.
-        ConfigError: If one is named twice, or no line has a part that is to be left out.
+        ConfigError: If no line is named, one is named twice, or no line has a part that is to be left out.
     """
+    if not lines:
+        raise ConfigError("no line is named; nothing was run.")
     for what, names, known in (("line", lines, LINES), ("part", parts, ABLATIONS)):
         for name in names:
             if name not in known:

@@ -26,9 +26,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trimtab.control.advisor import BACKGROUND, Futures
+from trimtab.control.guardrails import Tenure
 from trimtab.control.journal import Recorded
 from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError, InputError, UnknownName
+from trimtab.forecast.backtest import FULL
 from trimtab.job import FULL_SPEED_PPM
 from trimtab.knobs import Knobs
 from trimtab.objective import find_objective
@@ -211,13 +213,13 @@ class _Watched:
         """When the line wants to be asked."""
         return self.chooser.instants
 
-    def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
+    def choose(self, engine: Simulation, now_ms: int, tenure: Tenure) -> Round:
         """Return the line's own round; those between the hours are not taken apart."""
         if self.latest is not None:
             before = self.latest.scene.snapshot
             self.latest.realised_s = _realised_s(engine, before, self.stage, now_ms)
             self.latest = None
-        one = self.chooser.choose(engine, now_ms, running_for_ms)
+        one = self.chooser.choose(engine, now_ms, tenure)
         if one.search != BACKGROUND:
             self.latest = self._looked_at(one, self.chooser.scene(engine, now_ms))
             self.rounds += 1
@@ -326,4 +328,4 @@ def _futures(stage: Stage, case: _Case, futures: Sequence[Future]) -> Futures:
 
 
 def _futures_of(stage: Stage, situations: Sequence[Situation]) -> Futures:
-    return Futures(situations, stage.trials, stage.plan.tuning.objective, 0.0, 0.0)
+    return Futures(situations, stage.trials, stage.plan.tuning.objective, FULL, 0.0, 0.0)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from trimtab.cluster import Cluster
-from trimtab.control.guardrails import Apply
+from trimtab.control.guardrails import Apply, Tenure
 from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError
 from trimtab.knobs import Knobs
@@ -252,14 +252,17 @@ def new_cluster(stage: Stage, start: Knobs) -> Simulation:
 def walk(stage: Stage, line: str, chooser: Chooser, engine: Simulation) -> tuple[Round, ...]:
     """Run the window, searching whenever the line wants to: hourly at least; the last setting stays."""
     rounds: list[Round] = []
+    left: list[tuple[Knobs, int]] = []
     since_ms = stage.start_ms
     for count, now_ms in enumerate(chooser.instants):
         stage.progress(line, count / len(chooser.instants))
         engine.run(now_ms)
-        one = chooser.choose(engine, now_ms, now_ms - since_ms)
+        before = tuple((knobs, now_ms - left_ms) for knobs, left_ms in reversed(left))
+        one = chooser.choose(engine, now_ms, Tenure(now_ms - since_ms, before))
         if isinstance(one.verdict, Apply):
             if stage.plan.realised:
                 one = replace(one, realised_gain=_realised_gain(stage, engine, now_ms, one.knobs_after))
+            left.append((engine.knobs, now_ms))
             # Its clock begins with its first job: a change before that is made then.
             engine.update(max(now_ms, engine.now_ms), one.knobs_after)
             since_ms = now_ms

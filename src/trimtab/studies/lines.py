@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from trimtab.cluster import Cluster
 from trimtab.control.advisor import Advisor, BackgroundAdvisor, CausalAdvisor, PoolingAdvisor, record_of
-from trimtab.control.guardrails import Guardrails, guards, judge
+from trimtab.control.guardrails import Guardrails, Tenure, guards, judge
 from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError
 from trimtab.job import JobState
@@ -84,9 +84,12 @@ class Plan:
         run_on_ms: How long a candidate's simulation runs on (oracle); the next hour alone is myopic.
         paper, plus: What the lines trimtab and trimtab-plus forecast.
         paper_gain_min: The gain that trimtab changes for.
+        belief_min: The least belief in a forecast from the last hour that is acted on: not where that hour is
+            like nothing seen before, in an outage, or with a history of less than a day.
         aggregate: Whether trimtab may search on merged jobs.
         paper_background_ms, plus_background_ms: Time between the light rounds that the two make between
             searches; None for none.
+        return_ms: Time for which trimtab-plus lets no knob go back to a value that it left.
         sure: Standard errors that trimtab-plus takes off a gain before it believes it.
         rules: How trimtab uses its causal model.
         realised: Whether every change is tried on the true future afterwards; no line gets to know it.
@@ -100,18 +103,23 @@ class Plan:
     paper: Forecasting = PAPER
     plus: Forecasting = PLUS
     paper_gain_min: float = 1.1
+    belief_min: float = 0.6
     aggregate: bool = True
     paper_background_ms: int | None = 300_000
     plus_background_ms: int | None = None
     pooling: Pooling = POOLING
+    return_ms: int = 3 * _HOUR_MS
     sure: float = 0.25
     rules: Rules = PAPER_RULES
     realised: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("interval_ms", "arrivals_ms", "run_on_ms"):
-            if getattr(self, name) <= 0:
-                option = name.removesuffix("_ms").replace("_", "-")
+        for option, time_ms in (
+            ("interval", self.interval_ms),
+            ("arrivals-horizon", self.arrivals_ms),
+            ("run-on", self.run_on_ms),
+        ):
+            if time_ms <= 0:
                 raise ConfigError(f"{option} must be longer than nothing; nothing was run.")
         for background_ms in (self.paper_background_ms, self.plus_background_ms):
             if background_ms is not None and background_ms < _BACKGROUND_MIN_MS:
@@ -205,7 +213,7 @@ class Chooser(Protocol):
         """When it wants to be asked, ascending, ms."""
         ...
 
-    def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
+    def choose(self, engine: Simulation, now_ms: int, tenure: Tenure) -> Round:
         """Return the record of one round, for a cluster that has run up to an instant."""
         ...
 
@@ -250,7 +258,7 @@ class Retuning:
     def instants(self) -> Sequence[int]:
         return self.stage.hours
 
-    def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
+    def choose(self, engine: Simulation, now_ms: int, tenure: Tenure) -> Round:
         began = wall_s()
         stage, running = self.stage, engine.knobs
         situation = self.future(stage, engine, now_ms)
@@ -258,13 +266,11 @@ class Retuning:
         found = stage.search(situation, running, [self.line, count], self.leaders)
         if not found.idle:
             self.leaders = found.leaders(_LEADERS)
-        verdict = judge(
-            running, running_for_ms, found.best, found.gain, stage.plan.rails, found.costs[running]
-        )
+        verdict = judge(running, tenure, found.best, found.gain, stage.plan.rails, found.costs[running])
         states = [job.state for job in situation.snapshot.jobs]
         record = {
             "futures": digest_of([situation]),
-            "guards": guards(running_for_ms, found.gain, stage.plan.rails),
+            "guards": guards(tenure, found.gain, stage.plan.rails),
             **record_of(found, stage.space),
         }
         return Round(
@@ -293,21 +299,23 @@ def _forecasted(stage: Stage, line: str, week: Week | None) -> Forecasted:
     if line == "trimtab":
         how, background_ms = plan.paper, plan.paper_background_ms
     generation = Generation(how, seeds)
-    light = BackgroundAdvisor(generation, stage.trials, plan.tuning, plan.rails, seeds)
+    rails = replace(plan.rails, belief_min=plan.belief_min)
+    light = BackgroundAdvisor(generation, stage.trials, plan.tuning, rails, seeds)
     return Forecasted(stage, generation, _advisor(stage, line, week, generation), light, background_ms)
 
 
 def _advisor(stage: Stage, line: str, week: Week | None, generation: Generation) -> Advisor:
     plan, seeds = stage.plan, Seeds(stage.world.seed)
     if line == "trimtab":
-        rails = replace(plan.rails, gain_min=plan.paper_gain_min)
+        rails = replace(plan.rails, gain_min=plan.paper_gain_min, belief_min=plan.belief_min)
         return CausalAdvisor(generation, stage.trials, plan.tuning, rails, seeds, plan.rules, plan.aggregate)
-    prior = {knobs: math.log1p(cost) for knobs, cost in (week.costs if week else {}).items()}
+    costs = week.costs if week else {}
+    prior = {knobs: math.log1p(cost) for knobs, cost in costs.items() if not math.isnan(cost)}
     return PoolingAdvisor(
         generation,
         stage.trials,
         plan.tuning,
-        plan.rails,
+        replace(plan.rails, return_ms=plan.return_ms),
         plan.pooling,
         plan.sure,
         seeds,
@@ -349,11 +357,11 @@ class Forecasted:
         """The causal graph that the line learned last, None if it learns none."""
         return self._advisor.graph if isinstance(self._advisor, CausalAdvisor) else None
 
-    def choose(self, engine: Simulation, now_ms: int, running_for_ms: int) -> Round:
+    def choose(self, engine: Simulation, now_ms: int, tenure: Tenure) -> Round:
         scene = self.scene(engine, now_ms)
         if now_ms in self._stage.hours:
-            return self._advisor.advise(scene, running_for_ms)
-        return self._light.advise(scene, running_for_ms, self._advisor.leaders)
+            return self._advisor.advise(scene, tenure)
+        return self._light.advise(scene, tenure, self._advisor.leaders)
 
     def scene(self, engine: Simulation, now_ms: int) -> Scene:
         """Return what is known at an instant up to which the cluster has run."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from trimtab.control.journal import CLOCKS, Recorded, plain
 from trimtab.simulate.trials import Trials
+from trimtab.studies.ablations import variants
 from trimtab.studies.evaluate import evaluate
 from trimtab.studies.lines import Progress
 from trimtab.studies.request import Request
@@ -73,6 +74,12 @@ class Follower:
         self.rounds: dict[str, int] = {}
         self.difference: Difference | None = None
 
+    def finish(self) -> None:
+        """Note as a difference what the journal holds beyond the evaluation's end."""
+        if self._place < len(self._records):
+            left = self._records[self._place]
+            self.difference = Difference(left["line"], left["kind"], None, "kind", left["kind"], _ABSENT)
+
     def __call__(self, record: Mapping[str, Any]) -> None:
         """Compare the next record.
 
@@ -108,9 +115,12 @@ def replay(
     try:
         if recorded.records:
             evaluate(trace, *asked, request.lines, trials, progress, request.ablate, follower)
+            follower.finish()
     except Ended:
         pass
-    return Replayed(follower.rounds, follower.difference, recorded.whole)
+    lines = [one.name for one in variants(request.lines, request.ablate, request.plan)]
+    ended = [record["line"] for record in recorded.records if record["kind"] == "end"]
+    return Replayed(follower.rounds, follower.difference, ended == lines)
 
 
 def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> Difference | None:

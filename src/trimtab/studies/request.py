@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,17 +72,18 @@ class Request:
             trace, policy = header["trace"], header["policy"]
             pairs = (part.partition("=") for part in header["knobs"].split(",") if part)
             texts = {name: text for name, _, text in pairs}
+            kinds = typing.get_type_hints(cls)
             return cls(
-                **{name: trace[name] for name in _TRACE},
-                window=header["window"],
+                **{name: _rebuilt(kinds[name], trace[name]) for name in _TRACE},
+                window=_rebuilt(str, header["window"]),
                 cluster=_cluster(header["cluster"]),
                 policy=policy,
                 base=find_policy(policy).space.parse(texts),
                 world=_rebuilt(World, header["world"]),
                 plan=_rebuilt(Plan, header["plan"]),
-                lines=tuple(header["lines"]),
-                ablate=tuple(header["ablate"]),
-                trimtab=header["trimtab"],
+                lines=_names(header["lines"]),
+                ablate=_names(header["ablate"]),
+                trimtab=_rebuilt(str, header["trimtab"]),
             )
         except TrimtabError:
             raise
@@ -109,8 +111,8 @@ _TRACE = ("source", "zone", "thin", "sha256", "kept")
 
 
 def _cluster(plain: Mapping[str, Any]) -> Cluster:
-    sizes = [(vc["name"], vc["nodes"], vc["gpus_per_node"]) for vc in plain["vcs"]]
-    return Cluster.pool(*sizes[0][1:]) if plain["pooled"] else Cluster.partitioned(sizes)
+    sizes = [(_rebuilt(str, vc["name"]), vc["nodes"], vc["gpus_per_node"]) for vc in plain["vcs"]]
+    return Cluster.pool(*sizes[0][1:]) if _rebuilt(bool, plain["pooled"]) else Cluster.partitioned(sizes)
 
 
 def _plain(value: Any) -> Any:
@@ -126,11 +128,34 @@ def _plain(value: Any) -> Any:
     )
 
 
+def _names(plain: Any) -> tuple[str, ...]:
+    if not isinstance(plain, list):
+        raise TypeError(f"{plain!r} is no list of names")
+    return tuple(_rebuilt(str, name) for name in plain)
+
+
 def _rebuilt(kind: Any, plain: Any) -> Any:
-    """Return what `_plain` was made from, given its type."""
+    """Return what `_plain` was made from, given its type.
+
+    Raises:
+        TypeError: If it was made from no such type.
+    """
     if kind is Objective:
-        return find_objective(plain)
+        return find_objective(_rebuilt(str, plain))
     if dataclasses.is_dataclass(kind):
+        if not isinstance(plain, dict):
+            raise TypeError(f"{plain!r} is no {typing.cast(type, kind).__name__}")
         kinds = typing.get_type_hints(kind)
         return typing.cast(Any, kind)(**{name: _rebuilt(kinds[name], item) for name, item in plain.items()})
-    return tuple(plain) if isinstance(plain, list) else plain
+    if not any(_is_a(plain, one) for one in typing.get_args(kind) or (kind,)):
+        raise TypeError(f"{plain!r} is no {getattr(kind, '__name__', kind)}")
+    return plain
+
+
+def _is_a(plain: Any, kind: Any) -> bool:
+    """Whether a value of JSON is of a plain type, or of the type of a Literal's choice."""
+    if not isinstance(kind, type):
+        kind = type(kind)
+    if kind is float:
+        return isinstance(plain, int | float) and not isinstance(plain, bool) and math.isfinite(plain)
+    return type(plain) is kind

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trimtab.cluster import Cluster
-from trimtab.control.guardrails import Apply, Verdict, judge
+from trimtab.control.guardrails import Apply, Tenure, Verdict, judge
 from trimtab.errors import InputError
 from trimtab.job import JobState
 from trimtab.knobs import Knobs
@@ -94,7 +94,8 @@ def tune_at(
         plan.tuning,
         Seeds(world.seed),
     )
-    verdict = judge(running, plan.rails.dwell_ms, found.best, found.gain, plan.rails, found.costs[running])
+    tenure = Tenure(plan.rails.dwell_ms)
+    verdict = judge(running, tenure, found.best, found.gain, plan.rails, found.costs[running])
     states = [job.state for job in situation.snapshot.jobs]
     return Tuned(
         found,
