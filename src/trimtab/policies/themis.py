@@ -163,7 +163,7 @@ class Themis:
 
 
 def _is_over(leased: JobView | Lease, now_ms: int) -> bool:
-    end_ms = leased.lease_end_ms if isinstance(leased, JobView) else leased.end_ms
+    end_ms = leased.end_ms if isinstance(leased, Lease) else leased.lease_end_ms
     return end_ms is None or end_ms <= now_ms
 
 
