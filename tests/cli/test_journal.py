@@ -392,6 +392,10 @@ OUT_OF_RANGE: dict[str, tuple[tuple[Any, ...], Any]] = {
     "gpus-per-node = 1,000,000,000": (("cluster", "vcs", 0, "gpus_per_node"), 10**30),
     "no line is named": (("lines",), []),
     "unknown line 'x'": (("lines", 0), "x"),
+    "futures = 0": (("plan", "paper", "futures"), 0),
+    "arrivals = 1000000000000000000000000000000 ms": (("plan", "plus", "arrivals_ms"), 10**30),
+    "run-on = 1000000000000000000000000000000 ms": (("plan", "run_on_ms"), 10**30),
+    "budget = 1000000000000000000000000000000": (("plan", "tuning", "budget"), 10**30),
     "None is no float": (("plan", "rails", "gain_min"), None),
     "True is no int": (("trace", "kept"), True),
 }

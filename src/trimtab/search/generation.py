@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.errors import ConfigError
 from trimtab.forecast.arrivals import DAYS_AGO, METHODS, Arrivals, day_again, forecast_arrivals
 from trimtab.forecast.backtest import FULL, belief, best_arrivals
 from trimtab.forecast.history import Integers, Past
@@ -22,13 +23,14 @@ from trimtab.search.futures import Future, situation_of, supposed
 from trimtab.search.scene import Scene
 from trimtab.simulate.whatif import Situation
 from trimtab.simulate.workload import Workload
-from trimtab.traces.trace import DAY_MS
+from trimtab.traces.trace import DAY_MS, LONGEST_MS
 from trimtab.world import Seeds
 
 DAY_BY_DAY = "days-ago"  # each future copies another past day
 BACKTESTED = "backtested"  # the method that the last week's backtest says to use
 NO_ARRIVALS = "none"
 ARRIVALS = (*METHODS, BACKTESTED)  # those that look at the last hour
+FUTURES_MAX = 64
 _UNIFORMS = 1 << 16  # jobs that have numbers of their own
 
 Own = tuple[int, ...]  # names the random streams of futures that only one setting meets
@@ -45,6 +47,9 @@ class Forecasting:
         arrivals_ms: How far into the future arrivals are taken.
         run_on_ms: How long a trial's simulation runs on.
         common: Whether all settings of a search meet the same futures; if not, each meets its own.
+
+    Raises:
+        ConfigError: If there are no futures or too many, or a time is none or longer than any.
     """
 
     arrivals: str
@@ -53,6 +58,13 @@ class Forecasting:
     arrivals_ms: int
     run_on_ms: int
     common: bool = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.futures <= FUTURES_MAX:
+            raise ConfigError(f"futures = {self.futures}: it must be 1 .. {FUTURES_MAX}; nothing was run.")
+        for name, time_ms in (("arrivals", self.arrivals_ms), ("run-on", self.run_on_ms)):
+            if not 0 < time_ms <= LONGEST_MS:
+                raise ConfigError(f"{name} = {time_ms} ms: it must be 1 .. {LONGEST_MS} ms; nothing was run.")
 
 
 class Generation:

@@ -33,7 +33,7 @@ from trimtab.simulate.whatif import Situation
 from trimtab.simulate.workload import Workload
 from trimtab.studies.futures import last_hour_again, oracle_future
 from trimtab.studies.watch import Watch
-from trimtab.traces.trace import DAY_MS, Trace
+from trimtab.traces.trace import DAY_MS, LONGEST_MS, Trace
 from trimtab.world import Seeds, wall_s
 
 LINES = {
@@ -53,6 +53,7 @@ _LEADERS = 4
 
 _HOUR_MS = 3_600_000
 _BACKGROUND_MIN_MS = 60_000
+BUDGET_MAX = 1_000_000
 
 PAPER = Forecasting(
     arrivals="nearest", remaining="paper", futures=1, arrivals_ms=_HOUR_MS, run_on_ms=_HOUR_MS
@@ -119,8 +120,14 @@ class Plan:
             ("arrivals-horizon", self.arrivals_ms),
             ("run-on", self.run_on_ms),
         ):
+            if time_ms > LONGEST_MS:
+                raise ConfigError(f"{option} = {time_ms} ms: at most {LONGEST_MS} ms; nothing was run.")
             if time_ms <= 0:
                 raise ConfigError(f"{option} must be longer than nothing; nothing was run.")
+        if self.tuning.budget > BUDGET_MAX:
+            raise ConfigError(
+                f"budget = {self.tuning.budget}: at most {BUDGET_MAX:,} simulations; nothing was run."
+            )
         for background_ms in (self.paper_background_ms, self.plus_background_ms):
             if background_ms is not None and background_ms < _BACKGROUND_MIN_MS:
                 raise ConfigError(

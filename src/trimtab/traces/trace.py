@@ -13,6 +13,7 @@ import polars as pl
 from trimtab.errors import ConfigError, InputError
 
 DAY_MS = 86_400_000
+LONGEST_MS = 1000 * 366 * DAY_MS  # no time that somebody asks for is longer
 
 # Every column a trace may have, in the order tables are written. The first four are always there.
 SCHEMA: Mapping[str, pl.DataType] = {
