@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.forecast.aggregate import LADDER, Coarseness, aggregate
 from trimtab.job import JobFacts
+from trimtab.profile import Profile
 
 HOUR_MS = 3_600_000
 
@@ -68,3 +72,20 @@ def test_a_small_case_by_hand() -> None:
     found, runs = aggregate(facts, [1000, 1001, 1002, 1010, 2000], Coarseness(HOUR_MS, 1.0, 8), 6)
     assert [(one.submit_ms, one.gpus, one.members) for one in found] == [(20, 6, 3), (60, 2, 1), (70, 2, 1)]
     assert runs == [1001, 1010, 2000]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"vc": "b"}, {"gpus": 1}, {"skew_ppm": 5}, {"spread_ppm": 5}, {"profile": Profile(model="bert")}],
+)
+def test_jobs_that_a_scheduler_would_treat_otherwise_stay_apart(other: dict[str, Any]) -> None:
+    alike = [JobFacts(f"j{i}", i, 2, "a") for i in range(6)]
+    mixed = [one._replace(**other) if place % 2 else one for place, one in enumerate(alike)]
+    how = Coarseness(HOUR_MS, 1.0, 8)
+    assert [one.members for one in aggregate(alike, [1000] * 6, how, 8)[0]] == [4, 1, 1]
+    found, _ = aggregate(mixed, [1000] * 6, how, 8)
+    assert sorted(one.members for one in found) == [1, 1, 2, 2]
+    for one in found:
+        assert one._replace(submit_ms=0, members=1, label="", gpus=one.gpus // one.members) in [
+            each._replace(submit_ms=0, label="") for each in mixed
+        ]

@@ -8,7 +8,7 @@ one job of as many GPUs as they ask for together, at most a node's. Its schedule
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from trimtab.job import JobFacts
@@ -47,8 +47,8 @@ def aggregate(
     """Return fewer jobs with the same service, to the GPU-ms, by submit time.
 
     A group is submitted at the mean of its members' times and runs as long as their mean; what whole
-    milliseconds leave over is carried on to the next group of that width, and the last job of a width, which
-    stays alone, takes it.
+    milliseconds leave over is carried on to the next group of that kind, and the last job of a kind, which
+    stays alone, takes it. Jobs of a kind have one virtual cluster, width, skew, spread speed and profile.
 
     Args:
         facts: Jobs that have not been submitted yet, by submit time.
@@ -58,20 +58,21 @@ def aggregate(
             Jobs that want as much themselves stay alone.
     """
     alone: list[Run] = []
-    kinds: dict[tuple[str | None, int], list[Run]] = {}
+    kinds: dict[Hashable, list[Run]] = {}
     for run in zip(facts, durations_ms, strict=True):
         one = run[0]
         fits = one.members == 1 and 2 * one.gpus <= gpus_max
-        (kinds.setdefault((one.vc, one.gpus), []) if fits else alone).append(run)
+        kind = one.vc, one.gpus, one.skew_ppm, one.spread_ppm, one.profile
+        (kinds.setdefault(kind, []) if fits else alone).append(run)
     merged = alone
-    for (_, gpus), jobs in kinds.items():
-        merged += _merge(jobs, how, min(how.members_max, gpus_max // gpus))
+    for jobs in kinds.values():
+        merged += _merge(jobs, how, min(how.members_max, gpus_max // jobs[0][0].gpus))
     merged.sort(key=lambda run: run[0].submit_ms)
     return [one for one, _ in merged], [run_ms for _, run_ms in merged]
 
 
 def _merge(jobs: Sequence[Run], how: Coarseness, most: int) -> Iterable[Run]:
-    """Merge jobs of one virtual cluster and width, at most so many at a time; the last stays alone."""
+    """Merge jobs of one kind, at most so many at a time; the last stays alone."""
     *others, (last, last_ms) = jobs
     open_groups: dict[tuple[int, int], list[Run]] = {}
     full: list[list[Run]] = []
