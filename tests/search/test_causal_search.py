@@ -211,6 +211,13 @@ def test_columns_that_fci_cannot_tell_apart_leave_the_search_without_a_graph(
     assert found[-1].stopped == "budget spent"
 
 
+def test_a_search_ends_after_its_rounds() -> None:
+    few, more = (hours.__wrapped__(1, Rules(learning=False, rounds_max=most))[0][0] for most in (2, 4))
+    assert (few.stopped, more.stopped) == ("2 rounds", "4 rounds")
+    assert few.simulated < more.simulated
+    assert [trial.knobs for trial in few.trials] == [trial.knobs for trial in more.trials[: len(few.trials)]]
+
+
 def test_without_the_model_as_many_but_other_settings_are_simulated() -> None:
     with_it, asked = hours()
     without, plainly = hours(rules=Rules(learning=False))

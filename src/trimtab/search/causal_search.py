@@ -51,7 +51,7 @@ class Rules:
         leave_scope: Chance that a round proposes as if there were no scope.
         refit_every: New measurements after which the model is fitted again.
         refits_max: The most fits of one search.
-        rounds_max: The most rounds of proposals of one search, however many were rejected.
+        rounds_max: The most rounds of proposals of one search, however many were rejected; None for no limit.
         budget_s: Seconds from its beginning after which no round of a search begins, in place of rounds and
             simulations; None to be the same on every machine.
     """
@@ -64,12 +64,12 @@ class Rules:
     leave_scope: float = 0.2
     refit_every: int = 5
     refits_max: int = 8
-    rounds_max: int = 40
+    rounds_max: int | None = None
     budget_s: float | None = None
 
 
-# The published rule: the predicted gain against the best measured one.
-PAPER = Rules(fair=False)
+# The published rules: the predicted gain against the best measured one, 40 rounds.
+PAPER = Rules(fair=False, rounds_max=40)
 
 
 @dataclass
@@ -232,7 +232,7 @@ class _Session:
             if budget_s is not None and wall_s() - self._began_s > budget_s:
                 found.stopped = f"time spent after {rounds} rounds"
                 return
-            if budget_s is None and rounds >= self._rules.rounds_max:
+            if budget_s is None and rounds == self._rules.rounds_max:
                 found.stopped = f"{rounds} rounds"
                 return
             tickets, before = sampler.ask(), found.simulated

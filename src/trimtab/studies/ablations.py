@@ -48,7 +48,7 @@ ABLATIONS = {
     "local": Ablation(
         "every job expected to run on for as long as it ran", (_PAPER, _PLUS), _forecasting(remaining="lindy")
     ),
-    "causal": Ablation("all that is proposed is simulated, as often", (_PAPER,), _rules(learning=False)),
+    "causal": Ablation("what is proposed is simulated, in as many rounds", (_PAPER,), _rules(learning=False)),
     "identity": Ablation(
         "the cost predicted itself, not the parts it adds up from", (_PAPER,), _rules(identity=False)
     ),
