@@ -137,7 +137,7 @@ class Outcome:
             switching=line.switching,
             decisions_s={
                 "whole": [one.search_s for one in rounds],
-                **{stage: [one[stage] for one in staged] for stage in ("forecast", "search")},
+                **{stage: [one[stage] for one in staged] for stage in (staged[0] if staged else ())},
             },
             lower_gains=[record["gain_lower"] for record in changes if "gain_lower" in record],
             simulations=float(np.mean([one.trials for one in busy])) if busy else 0.0,

@@ -209,8 +209,9 @@ class CausalAdvisor:
     def advise(self, scene: Scene, tenure: Tenure) -> Round:
         futures = Futures.of(self._generation, scene, 1, self._trials, self._tuning.objective)
         self._lessons = self._experience.of(scene.policy, self._tuning.objective.name, scene.space)
-        seeds = _seeds(self._seeds, scene)
+        seeds, began_s = _seeds(self._seeds, scene), wall_s()
         fidelity = self._fidelity(scene, futures, seeds)
+        calibrate_s = wall_s() - began_s
         found = causal_search(
             fidelity.bench.measure,
             Summary.of(fidelity.bench.situation),
@@ -235,7 +236,9 @@ class CausalAdvisor:
         }
         gains = final.gain, final.gain
         one = _round(scene, tenure, futures, final, final.best, gains, self._rails, record)
-        return replace(one, trials=futures.simulations + fidelity.simulations)
+        seconds = {**one.record["seconds"], "calibrate": calibrate_s, "learn": found.learn_s}
+        trials = futures.simulations + fidelity.simulations
+        return replace(one, trials=trials, record={**one.record, "seconds": seconds})
 
     def _fidelity(self, scene: Scene, futures: Futures, seeds: Seeds) -> Fidelity:
         full = Bench(futures.situations[0], futures.measure)
@@ -353,7 +356,11 @@ def _round(
             "remaining_model": futures.model_version,
             "guards": guards(tenure, gains[1], rails, futures.belief),
             "measured": futures.jsonable(),
-            "seconds": {"forecast": futures.forecast_s, "search": search_s - futures.forecast_s},
+            "seconds": {
+                "forecast": futures.forecast_s,
+                "search": search_s - futures.forecast_s,
+                "simulate": futures.simulate_s,
+            },
             **record,
         },
     )
@@ -401,6 +408,7 @@ class Futures:
 
     def __post_init__(self) -> None:
         self._measured: dict[Knobs, list[Measured]] = {}
+        self.simulate_s = 0.0
 
     @property
     def simulations(self) -> int:
@@ -413,6 +421,7 @@ class Futures:
 
     def measure(self, candidates: Sequence[Knobs]) -> list[Measured]:
         """Return what each candidate gives, means over the futures."""
+        began_s = wall_s()
         if self.own is None:
             rows = [self.trials.measure(one, candidates, self.objective) for one in self.situations]
             columns = [list(column) for column in zip(*rows, strict=True)]
@@ -423,6 +432,7 @@ class Futures:
                 for place, knobs in zip(places, candidates, strict=True)
             ]
         self._measured.update(zip(candidates, columns, strict=True))
+        self.simulate_s += wall_s() - began_s
         return [Measured(*np.mean(column, axis=0).tolist()) for column in columns]
 
     def costs(self, candidates: Sequence[Knobs]) -> list[float]:

@@ -123,11 +123,13 @@ class CausalSearch(Search):
         events: What was learned, in order.
         scope: The last one.
         scope_regret: How much better the best measured gain is than the best of those in the last scope.
+        learn_s: Wall seconds spent on graphs, models and scopes.
     """
 
     events: list[Event] = field(default_factory=list)
     scope: Scope = field(default_factory=Scope)
     scope_regret: float = 0.0
+    learn_s: float = 0.0
 
     def count(self, fate: str) -> int:
         """Return how many trials met a fate."""
@@ -332,10 +334,12 @@ class _Session:
         if self._proposing:
             return
         if rules.learning and self._new_rows >= rules.refit_every and self._refits < rules.refits_max:
+            began_s = wall_s()
             table = self._lessons.samples.table(_SITUATIONS)
             self._learn_graph(table)
             self._fit(table)
             self._draw_scope()
+            self._found.learn_s += wall_s() - began_s
 
     def _learn_graph(self, table: Table) -> None:
         lessons = self._lessons
