@@ -231,7 +231,8 @@ def test_a_fork_may_go_another_way_and_the_original_goes_on(case, data):
     engine = case.engine()
     engine.run(time_ms)
     fork = _resumed(case, engine.snapshot())
-    fork.update(time_ms, data.draw(some.settings(case.policy.space)))
+    other = data.draw(some.settings(case.policy.space))
+    fork.update(time_ms, other)
     try:
         fork.run()
     except ConfigError:
@@ -239,7 +240,7 @@ def test_a_fork_may_go_another_way_and_the_original_goes_on(case, data):
     engine.run()
     assert events(engine) == events(whole)
     spliced = [event for event in events(whole) if event.time_ms < time_ms] + events(fork)
-    ledger = replay.ledger_of(case)
+    ledger = replay.ledger_of(replace(case, updates=((time_ms, other),)))
     for event in spliced:
         ledger.enter(event)
     assert all(account.state in ("finished", "rejected") for account in ledger.accounts)
