@@ -9,6 +9,7 @@ import pytest
 
 from scenario import acts, expect, jct_s, jobs, preemptions, run
 from trimtab.errors import ConfigError
+from trimtab.policies.catalog import find_policy
 from trimtab.profile import CUTS, Cuts, Profile
 from trimtab.simulate.metrics import jobs_table, load_series, metrics_of
 from trimtab.simulate.pairs import shared_gpu_s, shared_stretches
@@ -272,3 +273,10 @@ def test_a_gang_wider_than_the_main_nodes_makes_the_profiler_give_way():
 def test_counted_gpus_are_refused():
     with pytest.raises(ConfigError, match="policy lucid needs nodes, not placement count"):
         run(jobs(PROFILED), "lucid", placement="count")
+
+
+def test_without_sharing_its_knobs_are_as_ever_but_memory_stays_what_it_is():
+    space = find_policy("lucid").space
+    settled = space.project({"gsc": 0, "prio_ratio": 9.0, "partner": "first", "mem_limit": 81_920})
+    assert (settled["prio_ratio"], settled["partner"], settled["mem_limit"]) == (2.0, "best", 81_920)
+    assert space.project({"gsc": 1, "prio_ratio": 9.0})["prio_ratio"] == 9.0

@@ -26,7 +26,7 @@ _NOTHING_KNOWN = Profile()
 
 
 def _settle(values: dict[str, Any]) -> dict[str, Value]:
-    """Put the cuts in order, and give knobs that make no difference their default."""
+    """Put the cuts in order, and give knobs that make no difference their default; memory is a fact."""
     values["medium_below"] = max(values["medium_below"], values["jumbo_below"])
     if values["prof_nodes"] == 0:
         values.update(t_prof=200, prof_factor=4, prof_autoscale=False)
@@ -38,7 +38,6 @@ def _settle(values: dict[str, Any]) -> dict[str, Value]:
             share_off_below=2.0,
             pack_preference="free_first",
             partner="best",
-            mem_limit=MEMORY_MIB,
         )
     return values
 
