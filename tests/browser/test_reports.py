@@ -51,11 +51,12 @@ class Visit:
         self.requests: list[str] = []
         self.complaints: list[str] = []
         self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.page.set_default_timeout(120_000)  # a machine that is busy draws late
         self.page.on("request", lambda one: self.requests.append(one.url))
         self.page.on("pageerror", lambda one: self.complaints.append(str(one)))
         self.page.on("console", self._hear)
         self.page.goto(path.as_uri())
-        self.page.wait_for_selector("html[data-drawn]", state="attached", timeout=20_000)
+        self.page.wait_for_selector("html[data-drawn]", state="attached")
 
     def _hear(self, message: Any) -> None:
         if message.type in ("error", "warning"):
