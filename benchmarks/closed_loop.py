@@ -104,7 +104,7 @@ class Way:
         return plan if self.guarded else replace(plan, sure=0.0, return_ms=0)
 
 
-PLUS, FREE = Way("trimtab-plus"), Way("trimtab-plus", guarded=False)
+FREE = Way("trimtab-plus", guarded=False)
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,9 @@ def _priced(
 ) -> Iterator[Verdict]:
     """Yield a line's mean waits, and what its searches took; the baseline is another line's mean."""
     for what, unit in (("wait_s", "s"), ("search_s", "s a search"), ("simulations", "a search")):
-        own, base = ([float(getattr(one, what)) for one in runs] for runs in (mine, told or mine))
         name = f"mean {what.removesuffix('_s')}, {who}"
-        baseline = float(np.mean(base)) if told else None
+        baseline = float(np.mean([getattr(one, what) for one in told])) if told else None
+        own = [getattr(one, what) for one in mine]
         yield Verdict.of(own, what=name, case=case.name, unit=unit, baseline=baseline)
 
 

@@ -42,8 +42,10 @@ class Tenure:
         """Return a knob that would go back to a value left so short a time ago, and how long ago that was."""
         moved = [name for name in best if best[name] != running.get(name)]
         for knobs, ago_ms in self.left:
+            if ago_ms > within_ms:
+                return None  # those before were left earlier still
             for name in moved:
-                if ago_ms <= within_ms and knobs.get(name) == best[name]:
+                if knobs.get(name) == best[name]:
                     return name, ago_ms
         return None
 
