@@ -21,6 +21,7 @@ import forecast
 import model
 import remaining
 import search
+from asked import at_least_one, names
 from cases import SHARED
 from closed_loop import FIVE, Runs
 from machine import machine, processor
@@ -140,15 +141,9 @@ def _options() -> argparse.Namespace:
     options.add_argument("--format", choices=["text", "json"], default="text")
     given = options.parse_args()
     given.only = list(dict.fromkeys(given.only or SECTIONS))
-    for name, known in (("lines", LINES), ("cases", CASES)):
-        asked = list(dict.fromkeys(one.strip() for one in getattr(given, name).split(",")))
-        setattr(given, name, asked)
-        for one in asked:
-            if one not in known:
-                options.error(f"--{name} {one}: known are {', '.join(known)}; nothing was measured.")
-    for name in ("seeds", "workers"):
-        if getattr(given, name) < 1:
-            options.error(f"--{name} {getattr(given, name)}: it must be at least 1; nothing was measured.")
+    given.lines = names(options, "lines", given.lines, LINES)
+    given.cases = names(options, "cases", given.cases, CASES)
+    at_least_one(options, given, "seeds", "workers")
     if not compiled_available():
         options.error("this installation has no compiled core to measure; nothing was measured.")
     invented = given.quick and set(given.only) <= set(INVENTED)

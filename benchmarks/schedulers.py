@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 import closed_loop
+from asked import at_least_one, names
 from cases import SHARED
 from closed_loop import FIVE, Case, Outcome, Runs, Way
 from forecast import shown
@@ -94,10 +95,8 @@ def _options() -> argparse.Namespace:
     options.add_argument("--quick", action="store_true", help="one invented day: does it run at all?")
     options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="default: the cores")
     given = options.parse_args()
-    given.cases = [name.strip() for name in given.cases.split(",")]
-    for name in given.cases:
-        if name not in CASES:
-            options.error(f"--cases {name}: known are {', '.join(CASES)}; nothing was measured.")
+    given.cases = names(options, "cases", given.cases, CASES)
+    at_least_one(options, given, "seeds", "budget", "workers")
     if not PAIRS.is_file():
         options.error(f"there is no {PAIRS} (set TRIMTAB_SHARED); nothing was measured.")
     return given

@@ -38,7 +38,12 @@ def test_each_line_has_its_mean_and_gains_are_their_ratios(shared: Path) -> None
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--cases", "mars"], "--cases mars: known are philly-b"), ([], "there is no ")],
+    [
+        (["--cases", "mars"], "--cases mars: known are philly-b"),
+        (["--seeds", "0"], "--seeds 0: it must be at least 1"),
+        (["--budget", "0"], "--budget 0: it must be at least 1"),
+        ([], "there is no "),
+    ],
 )
 def test_bad_input_is_one_line(options: list[str], message: str, tmp_path: Path) -> None:
     done = _schedulers(*options, TRIMTAB_SHARED=str(tmp_path))
