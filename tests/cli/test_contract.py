@@ -285,3 +285,39 @@ def test_options_of_the_window_and_the_search_meet(folder: Path, trimtab: Trimta
 
 def test_version(trimtab: Trimtab) -> None:
     assert trimtab("--version").out.startswith("trimtab ")
+
+
+# Objective -> what heads its column in tune, what it is in evaluate, and the metric that it shows there.
+GOALS = {
+    "wait": ("mean wait, s", "wait", "wait_s_mean"),
+    "jct": ("mean JCT, s", "JCT", "jct_s_mean"),
+    "jct_p99": ("p99 JCT, s", "p99 JCT", "jct_s_p99"),
+    "rho": ("jobs with rho > 1, %", "rho<=1", "rho_le_1_share"),
+}
+
+
+@pytest.mark.parametrize("objective", GOALS)
+def test_the_objective_is_told_with_its_unit(objective: str, folder: Path, trimtab: Trimtab) -> None:
+    in_tune, heading, metric = GOALS[objective]
+    tune = f"tune jobs.csv --policy srtf --nodes 1 --at 20s --executor local --objective {objective}"
+    said = trimtab(f"{tune} --quiet")
+    assert in_tune in said.out
+    cost = trimtab(f"{tune} --format json").json()["verdict"]["cost_running"]
+    assert f" {cost:,.1f} " in said.out
+    evaluate = f"{EVALUATE} --lines fixed,oracle --objective {objective}"
+    head, rule, fixed = trimtab(f"{evaluate} --quiet").out.splitlines()[2:5]
+    assert head.split("ratio")[0].split(maxsplit=1) == ["line", f"{heading}   "]
+    value = trimtab(f"{evaluate} --format json").json()["lines"][0]["metrics"][metric]
+    assert float(fixed.split()[1].replace(",", "")) == pytest.approx(value, abs=0.5)
+    assert fixed.split()[2] == "1.00x"
+    assert rule.strip("─ ") == ""
+
+
+def test_a_change_says_what_it_does_to_the_cost(folder: Path, trimtab: Trimtab) -> None:
+    """FIFO blocks behind d, which takes the node; with skip on, c and e pass it."""
+    tune = "tune jobs.csv --policy fifo --nodes 1 --at 20s --executor local"
+    verdict = trimtab(f"{tune} --format json").json()["verdict"]
+    assert verdict["action"] == "apply"
+    costs = "mean wait {cost_running:,.1f} -> {cost_best:,.1f} s".format(**verdict)
+    said = trimtab(f"{tune} --quiet").out.splitlines()
+    assert f"change: {verdict['reason']}; {costs}" in said

@@ -505,7 +505,7 @@ DIAGNOSE = "diagnose day.jsonl --hours 2 --executor local --quiet"
 def test_a_diagnosis_is_a_table_of_parts(day: Path, trimtab: Trimtab) -> None:
     ran = trimtab(DIAGNOSE)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("trimtab-plus: 2 worst of 5 hours; lost: wait, s a job\n")
+    assert ran.out.startswith("trimtab-plus: 2 worst of 5 hours; lost: mean wait, s\n")
     heads = ran.out.splitlines()[2].split()
     assert heads == ["hour", "lost", "gain", "application", "search", "forecast", "horizon"]
     assert ran.out.count("true arrivals alone would have gained") == 2

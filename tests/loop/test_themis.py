@@ -56,7 +56,9 @@ def test_every_line_runs() -> None:
     assert any(line.switches for line in lines.values())
     assert all(line.metrics["rho_le_1_share"] is not None for line in lines.values())
     assert lines["oracle"].metrics["finished"] == lines["fixed"].metrics["finished"]
-    assert "ρ ≤ 1" in evaluate_page(found)
+    page = evaluate_page(found)
+    assert "Tuned for</dt><dd>the share of jobs with ρ ≤ 1" in page
+    assert page.index(">ρ ≤ 1</th>") < page.index(">Wait, mean</th>")
 
 
 def test_a_setting_that_never_changes_gives_the_plain_simulation() -> None:

@@ -90,7 +90,14 @@ Executor = Annotated[str, typer.Option(help=" | ".join(EXECUTORS))]
 Workers = Annotated[int | None, typer.Option(help="Processes to start; default: one a core.")]
 Address = Annotated[str | None, typer.Option(help="HOST:PORT of a Dask or Ray cluster to join instead.")]
 PolicyName = Annotated[str, typer.Option("--policy", help="A policy, or path/to/file.py::Name.")]
-ObjectiveName = Annotated[str, typer.Option("--objective", help="wait | jct | jct_p99 | rho")]
+ObjectiveName = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        help="The cost to be made small: wait | jct | jct_p99, in s, or rho: % of jobs with rho > 1. "
+        "A gain is the running setting's cost over another's, 1 added to both.",
+    ),
+]
 ArrivalsHorizon = Annotated[str, typer.Option(help="How far arrivals are taken into a candidate's future.")]
 RunOn = Annotated[str, typer.Option(help="How long a candidate's simulation runs on.")]
 Budget = Annotated[int, typer.Option(help="Simulations a search.")]

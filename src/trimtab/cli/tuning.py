@@ -32,6 +32,20 @@ from trimtab.world import Seeds
 # Lowest and highest over the tie orders, by line and metric.
 Spreads = Sequence[show.Spread]
 
+# By objective: heading, metric and digits of what a table of lines shows, the objective first.
+_COLUMNS: dict[str, tuple[tuple[str, str, int], ...]] = {
+    "wait": (("wait", "wait_s_mean", 1), ("p99", "wait_s_p99", 0), ("JCT", "jct_s_mean", 1)),
+    "jct": (("JCT", "jct_s_mean", 1), ("p99", "jct_s_p99", 0), ("wait", "wait_s_mean", 1)),
+    "jct_p99": (("p99 JCT", "jct_s_p99", 0), ("JCT", "jct_s_mean", 1), ("wait", "wait_s_mean", 1)),
+    "rho": (("rho<=1", "rho_le_1_share", 3), ("wait", "wait_s_mean", 1), ("JCT", "jct_s_mean", 1)),
+}
+_LEGENDS = {
+    "wait": "in s; wait: mean, its ratio to the first line and its p99; JCT: mean job time",
+    "jct": "in s; JCT: mean job time, its ratio to the first line and its p99; wait: mean",
+    "jct_p99": "in s; p99 JCT: of job times, its ratio to the first line; JCT, wait: means",
+    "rho": "rho<=1: share of jobs, its ratio to the first line; JCT, wait: means in s",
+}
+
 
 def tune(
     source: o.Source,
@@ -89,7 +103,8 @@ def _print_tuned(tuned: Tuned, policy: str) -> None:
     show.out.print(f"{tuned.running} jobs running, {tuned.pending} pending, {tuned.arrivals} to come")
     show.out.print(f"{found.simulated} settings simulated: {found.stopped}")
     table = Table()
-    for heading in ("gain", "cost, s", "setting"):
+    goal = found.objective
+    for heading in ("gain", f"{goal.title}, {goal.unit}", "setting"):
         table.add_column(heading, justify="left" if heading == "setting" else "right", overflow="fold")
     names = _that_differ(shown)
     for knobs in shown:
@@ -103,7 +118,9 @@ def _print_tuned(tuned: Tuned, policy: str) -> None:
         changed = {
             name: value for name, value in tuned.verdict.knobs.items() if found.incumbent[name] != value
         }
-        show.out.print(f"change: {tuned.verdict.reason}")
+        before, after = (f"{found.costs[one]:,.1f}" for one in (found.incumbent, found.best))
+        told = f"{goal.title} {before} -> {after} {goal.unit}"
+        show.out.print(f"change: {tuned.verdict.reason}; {told}", soft_wrap=True, markup=False)
         show.out.print(f"  {policy}:{Knobs(changed).text()}", soft_wrap=True, markup=False)
     else:
         show.out.print(f"keep the running setting: {tuned.verdict.reason}", soft_wrap=True)
@@ -276,22 +293,23 @@ def print_evaluation(found: Evaluation) -> None:
     show.out.print(
         f"{found.kept:,} jobs of {found.window} on {found.cluster.gpus:,} GPUs, {found.policy}", markup=False
     )
-    table = _grid(("line", "wait", "ratio", "p99", "JCT", "preempt", "switch", "search"))
-    base = found.lines[0].metrics["wait_s_mean"]
+    objective = found.settings["objective"]
+    goal, *others = _COLUMNS[objective]
+    others.append(("preempt", "preemptions", 0))
+    table = _grid(("line", goal[0], "ratio", *(heading for heading, _, _ in others), "switch", "search"))
+    base = found.lines[0].metrics[goal[1]]
     for line in found.lines:
-        wait = line.metrics["wait_s_mean"]
+        value = line.metrics[goal[1]]
         table.add_row(
             line.name,
-            show.number(wait, 1),
-            f"{wait / base:.2f}x" if base and wait is not None else "-",
-            show.number(line.metrics["wait_s_p99"], 0),
-            show.number(line.metrics["jct_s_mean"], 1),
-            show.number(line.metrics["preemptions"], 0),
+            show.number(value, goal[2]),
+            f"{value / base:.2f}x" if base and value is not None else "-",
+            *(show.number(line.metrics[metric], digits) for _, metric, digits in others),
             str(line.switches),
             f"{line.seconds['search'] + line.seconds.get('fixed_week_search', 0.0):.1f}",
         )
     show.out.print(table)
-    show.out.print("in s; wait: mean, its ratio to the first line and its p99; JCT: mean job time")
+    show.out.print(_LEGENDS[objective], markup=False)
     _print_segments(found)
     _print_changes(found)
     if found.statistics is not None:

@@ -211,6 +211,7 @@ def _facts(evaluation: Evaluation) -> tuple[tuple[str, str], ...]:
         ("Window", evaluation.window),
         ("Second 0", evaluation.first_day),
         ("Policy", evaluation.policy),
+        ("Tuned for", _goal(evaluation).title),
         ("Seed", str(settings.pop("seed", ""))),
         texts.version_fact(),
     ]
@@ -237,7 +238,9 @@ def _table(evaluation: Evaluation) -> Html:
         {**line.metrics, "switches": line.switches, "search_s": sum(one.search_s for one in line.rounds)}
         for line in evaluation.lines
     ]
-    measures = [*_MEASURES[:-1], *([_FAIR] if _goal(evaluation).kind == "share" else []), _MEASURES[-1]]
+    goal = _goal(evaluation)
+    measures = [*([_FAIR] if goal.name == _FAIR.name else []), *_MEASURES]
+    measures.sort(key=lambda one: one.name != goal.name)
     columns = [tables.cells(one, [row[one.name] for row in rows_of]) for one in measures]
     head = [tag("th", "Line", scope="col")]
     head += [tag("th", one.title, scope="col", class_="num") for one in measures]

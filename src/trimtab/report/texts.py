@@ -30,8 +30,9 @@ TERMS: dict[str, str] = {
     "some per cent. --tie-seeds repeats the simulation in random orders and shows the range.",
     "Oracle": "Chooses with knowledge of the future, as no scheduler can: what better forecasts could bring "
     "at most.",
-    "Predicted gain": "How many times better the best setting found was than the running one, on the "
-    "forecast of that round: 1 is no gain.",
+    "Predicted gain": "What the running setting cost over what the best one found did, on the forecast of "
+    "that round: 1 is no gain. The cost is what is tuned for, in seconds, or the per cent of jobs with "
+    "ρ > 1; 1 is added to both.",
     "Switch": "A change of the running scheduler's settings.",
 }
 
