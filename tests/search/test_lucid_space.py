@@ -36,3 +36,12 @@ def test_what_a_mode_does_not_use_makes_no_difference():
     assert SPACE.knobs({**alone, "jumbo_below": 0.8, "prio_ratio": 5.0}) == SPACE.knobs(alone)
     unprofiled = {**point, "prof_nodes": 0}
     assert SPACE.knobs({**unprofiled, "t_prof": 900.0}) == SPACE.knobs(unprofiled)
+
+
+def test_the_search_leaves_facts_alone():
+    """What the machines have is no choice, and what was set by hand stays."""
+    base = Lucid.space.project({"mem_limit": 12_000, "backfill": "strict", "partner": "first"})
+    space = search_space(Lucid(), base, "consolidated")
+    for point in design(space, 32, Seeds(4)):
+        knobs = space.knobs(point)
+        assert (knobs["mem_limit"], knobs["backfill"]) == (12_000, "strict")
