@@ -35,6 +35,7 @@ PAIRS = SHARED / "data" / "lucid" / "colocate_info.csv.gz"
 CASES = {case.name: case for case in closed_loop.CASES}
 QUICK = {case.name: case for case in closed_loop.QUICK}
 QUICK_BUDGET = 6
+ESTIMATES = ("oracle", "predicted")
 LINES = ("fixed", "fixed-week", "selftune", "trimtab", "trimtab-plus", "oracle")
 
 FAIRER, FAIRER_POINTS = 1.07, 4.0  # Themis: times fixed, and points over selftune
@@ -105,7 +106,7 @@ def _options() -> argparse.Namespace:
     options.add_argument("--cases", default=",".join(CASES), help="default %(default)s")
     options.add_argument("--seeds", type=int, default=1, help="runs of a line (default 1)")
     options.add_argument("--budget", type=int, default=80, help="settings tried an hour (default 80)")
-    options.add_argument("--estimates", choices=["oracle", "predicted"], default="oracle", help="default %(default)s")
+    options.add_argument("--estimates", choices=ESTIMATES, default="oracle", help="default %(default)s")
     options.add_argument("--ablate", action="store_true", help="the searching lines without a part as well")
     options.add_argument("--quick", action="store_true", help="one invented day: does it run at all?")
     options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="default: the cores")

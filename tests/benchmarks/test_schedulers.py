@@ -27,11 +27,8 @@ def test_each_line_has_its_mean_and_gains_are_their_ratios(shared: Path) -> None
     done = _schedulers(*options, TRIMTAB_SHARED=str(shared))
     assert done.returncode == 0, done.stderr
     rows = [line for line in done.stdout.splitlines() if line.startswith("lucid")]
-    seconds = {
-        row.split(", mean JCT, ")[1].split(" one-day ")[0].strip(): float(row.split(" s")[-2].split()[-1].replace(",", ""))
-        for row in rows
-        if ", mean JCT, " in row
-    }
+    cells = [row.split(", mean JCT, ")[1].split("one-day") for row in rows if ", mean JCT, " in row]
+    seconds = {line.strip(): float(values.split()[0].replace(",", "")) for line, values in cells}
     assert list(seconds) == [
         *("fixed", "fixed-week", "selftune", "trimtab", "trimtab-plus", "oracle"),
         "trimtab without the causal model",
