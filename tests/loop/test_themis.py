@@ -11,6 +11,7 @@ import pytest
 from histories import (
     CLUSTER,
     END_MS,
+    HOUR_MS,
     START_MS,
     WINDOW,
     another_future,
@@ -69,12 +70,15 @@ def test_a_setting_that_never_changes_gives_the_plain_simulation() -> None:
         assert line.metrics == one.metrics
 
 
-@pytest.mark.parametrize("line", ["selftune", "trimtab"])
-def test_the_future_does_not_reach_back(line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "count"), [("fixed-week", 16), ("selftune", 16), ("trimtab", 8), ("trimtab-plus", 8)]
+)
+def test_the_future_does_not_reach_back(line: str, count: int) -> None:
     trace, dice = history(2), np.random.default_rng(5)
     run = partial(walk, policy="themis", how=FAIR, world=LEARNT)
     before = run(trace, line).lines[0]
-    for at_ms in dice.integers(START_MS, END_MS, 5).tolist():
+    for place, at_ms in enumerate(dice.integers(START_MS, END_MS, count).tolist()):
+        at_ms = at_ms // HOUR_MS * HOUR_MS if place % 4 == 0 else at_ms  # when rounds are held, too
         after = run(another_future(trace, before, at_ms, dice), line).lines[0]
         assert decisions(after, at_ms) == decisions(before, at_ms), f"{line} at {at_ms} ms"
 
