@@ -19,6 +19,7 @@ from histories import (
     history,
     outcome,
     plan,
+    table,
     walk,
 )
 from trimtab.cluster import Cluster
@@ -113,3 +114,13 @@ def test_the_search_leaves_definitions_alone() -> None:
             "hidden_payment": True,
             "placement_threshold": 1 if placement == "relaxed" else 0,
         }
+
+
+@pytest.mark.parametrize(
+    ("gpus", "says"), [(1, "none that finished under fixed has any run time"), (99, "no job finished")]
+)
+def test_where_rho_is_not_defined_the_page_says_why(gpus: int, says: str) -> None:
+    rows = [{"job_id": "a", "submit_ms": START_MS, "duration_ms": 0, "gpus": gpus}]
+    found = walk(table(rows), "fixed", "selftune", policy="themis", how=FAIR, world=LEARNT)
+    assert [line.metrics["rho_le_1_share"] for line in found.lines] == [None, None]
+    assert says in evaluate_page(found)

@@ -138,6 +138,10 @@ def _summary(evaluation: Evaluation) -> str:
         (value, index) for index, line in enumerate(rivals) if (value := line.metrics[goal.name]) is not None
     ]
     over = f"{numbers.many(evaluation.kept, 'job')} on {numbers.count(evaluation.cluster.gpus)} GPUs"
+    if before is None and base.metrics["finished"]:
+        return (
+            f"Of {over}, none that finished under {base.name} has any run time: {goal.title} is not defined."
+        )
     if before is None:
         return f"Of {over}, no job finished under {base.name}."
     if not known:
