@@ -19,6 +19,7 @@ SHARED = [
     "--placement",
     "--engine",
     "--knob",
+    "--preset",
     "--restart-cost-s",
     "--estimates",
     "--speeds",
@@ -274,6 +275,19 @@ def test_a_shared_knob_reaches_the_policies_that_have_it(folder: Path, trimtab: 
     command = "compare jobs.csv --nodes 1 --policy fifo --policy sjf:backfill=strict --policy srtf"
     runs = trimtab(f"{command} --knob backfill=skip --format json").json()["runs"]
     assert [run["knobs"].get("backfill") for run in runs] == ["skip", "strict", None]
+
+
+def test_a_preset_stands_in_for_the_defaults_of_who_has_it(folder: Path, trimtab: Trimtab) -> None:
+    """And gives way to what is set besides."""
+    runs = trimtab(
+        "compare jobs.csv --nodes 3 --policy fifo --policy lucid --policy lucid:t_prof=90 --preset philly "
+        "--format json --quiet"
+    ).json()["runs"]
+    told = [(one["knobs"].get("t_prof"), one["knobs"].get("prof_factor")) for one in runs]
+    assert told == [(None, None), (80, 2), (90, 2)]
+    options = "--policy lucid --preset philly --knob prof_factor=3 --format json --quiet"
+    one = trimtab(f"simulate jobs.csv --nodes 3 {options}").json()
+    assert (one["knobs"]["t_prof"], one["knobs"]["prof_factor"]) == (80, 3)
 
 
 def test_options_of_the_window_and_the_search_meet(folder: Path, trimtab: Trimtab) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -19,7 +19,7 @@ from trimtab.control.guardrails import Guardrails
 from trimtab.errors import ConfigError, TrimtabError, UnknownName
 from trimtab.knobs import Knobs, Space
 from trimtab.objective import find_objective
-from trimtab.policies.catalog import find_policy
+from trimtab.policies.catalog import PRESETS, find_policy
 from trimtab.policies.policy import Policy
 from trimtab.search.generation import ARRIVALS
 from trimtab.search.sampler import SAMPLERS
@@ -77,6 +77,9 @@ Realised = Annotated[
     bool, typer.Option("--realised", help="Try each change on the true future: what of its gain came true.")
 ]
 KnobTexts = Annotated[list[str] | None, typer.Option("--knob", help="NAME=VALUE, repeatable.")]
+Preset = Annotated[
+    str | None, typer.Option(help="Published settings instead of the defaults: philly (of lucid).")
+]
 OutputFormat = Annotated[Format, typer.Option("--format", help="text | json")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notices.")]
 Engine = Annotated[str, typer.Option("--engine", help=" | ".join(ENGINES))]
@@ -339,22 +342,53 @@ def open_policy(name: str) -> Policy:
     return policy
 
 
-def read_policy(name: str, knobs: list[str] | None) -> tuple[str, Knobs]:
+def read_policy(name: str, knobs: list[str] | None, preset: str | None = None) -> tuple[str, Knobs]:
     """Read `policy` or `policy:knob=value,...` with the knobs of `--knob NAME=VALUE` besides."""
     name, own = _split_policy(name)
-    return name, open_policy(name).space.parse(_pairs([*(own.split(",") if own else []), *(knobs or [])]))
+    policy, published = open_policy(name), _preset(preset, [name]).get(name, {})
+    given = _pairs([*(own.split(",") if own else []), *(knobs or [])])
+    return name, policy.space.parse({**published, **given})
 
 
-def read_policy_text(text: str, knobs: list[str] | None) -> tuple[str, Knobs]:
-    """Read `policy` or `policy:knob=value,knob=a/b`; the policy may be `file.py::Name`.
+def read_policies(
+    texts: Sequence[str], knobs: list[str] | None, preset: str | None
+) -> list[tuple[str, Knobs]]:
+    """Read several `policy` or `policy:knob=value,knob=a/b`; a policy may be `file.py::Name`.
 
-    Knobs of `--knob` hold for every policy that has them.
+    Knobs of `--knob` and presets hold for every policy that has them.
+
+    Raises:
+        ConfigError: If none has them.
     """
-    name, own = _split_policy(text)
-    policy = open_policy(name)
-    shared = {key: value for key, value in _pairs(knobs or []).items() if key in policy.space.by_name}
-    given = _pairs(own.split(",")) if own else {}
-    return name, policy.space.parse({**shared, **given})
+    named = [_split_policy(text) for text in texts]
+    published, shared = _preset(preset, [name for name, _ in named]), _pairs(knobs or [])
+    found = []
+    for name, own in named:
+        space = open_policy(name).space
+        mine = {key: value for key, value in shared.items() if key in space.by_name}
+        given = _pairs(own.split(",")) if own else {}
+        found.append((name, space.parse({**published.get(name, {}), **mine, **given})))
+    unused = shared.keys() - {key for _, one in found for key in one}
+    if unused:
+        raise ConfigError(f"knob {min(unused)} belongs to none of the policies; nothing was run.")
+    return found
+
+
+def _preset(preset: str | None, policies: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    """Return the knobs of a preset by policy, none if none is asked for.
+
+    Raises:
+        UnknownName: If there is no such preset.
+        ConfigError: If none of the policies has it.
+    """
+    if preset is None:
+        return {}
+    if preset not in PRESETS:
+        raise UnknownName("preset", preset, PRESETS)
+    found = PRESETS[preset]
+    if not found.keys() & set(policies):
+        raise ConfigError(f"preset {preset}: only {' or '.join(found)} has it; nothing was run.")
+    return found
 
 
 def _split_policy(text: str) -> tuple[str, str]:

@@ -8,7 +8,6 @@ import typer
 
 from trimtab.cli import options as o
 from trimtab.cli import show
-from trimtab.errors import ConfigError
 from trimtab.report.compare import compare_page
 from trimtab.report.page import write_page
 from trimtab.simulate.run import simulate_ties
@@ -24,6 +23,7 @@ def simulate(
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
+    preset: o.Preset = None,
     restart_cost_s: o.RestartCost = "62",
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
@@ -44,7 +44,7 @@ def simulate(
     """
     show.check_writable([jobs_out, timeline_out])
     world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
-    name, knobs = o.read_policy(policy, knob)
+    name, knobs = o.read_policy(policy, knob, preset)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
     trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
     result = simulate_ties(trace, machines, name, knobs, world, tie_seeds)
@@ -71,6 +71,7 @@ def compare(
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
+    preset: o.Preset = None,
     restart_cost_s: o.RestartCost = "62",
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
@@ -92,10 +93,7 @@ def compare(
     """
     show.check_writable([report, jobs_out, timeline_out])
     world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
-    chosen = [o.read_policy_text(text, knob) for text in policy]
-    unused = {text.partition("=")[0] for text in knob or []} - {key for _, knobs in chosen for key in knobs}
-    if unused:
-        raise ConfigError(f"knob {min(unused)} belongs to none of the policies; nothing was run.")
+    chosen = o.read_policies(policy, knob, preset)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
     trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
     results = []

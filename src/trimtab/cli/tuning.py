@@ -58,6 +58,7 @@ def tune(
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
+    preset: o.Preset = None,
     restart_cost_s: o.RestartCost = "62",
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
@@ -86,7 +87,7 @@ def tune(
     world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
     plan = o.make_plan(objective, sampler, budget, "1h", arrivals_horizon, run_on, threshold, dwell)
     count = o.make_workers(executor, workers, address)
-    name, running = o.read_policy(policy, knob)
+    name, running = o.read_policy(policy, knob, preset)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
     trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
     with open_trials(executor, count, engine, address) as trials:
@@ -146,6 +147,7 @@ def evaluate(
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
+    preset: o.Preset = None,
     restart_cost_s: o.RestartCost = "62",
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
@@ -193,7 +195,7 @@ def evaluate(
     plan = replace(o.with_forecasts(plan, arrivals, futures, background, aggregate), realised=realised)
     count = o.make_workers(executor, workers, address)
     again = repeats(tie_seeds, seeds, seed)
-    name, base = o.read_policy(policy, knob)
+    name, base = o.read_policy(policy, knob, preset)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
     trace = o.with_models(o.open_trace(source, None, zone, thin, seed, quiet), world, quiet)
     parts = ablate or []

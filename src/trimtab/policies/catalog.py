@@ -21,6 +21,12 @@ POLICIES: dict[str, type[Policy]] = {
     policy.name: policy for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid)
 }
 
+# Published settings other than the defaults, as `--knob` takes them: preset -> policy -> knobs.
+PRESETS: dict[str, dict[str, dict[str, str]]] = {
+    # Lucid's own simulator on Philly: jobs of up to four GPUs are profiled, for 80 s [Hu et al., ASPLOS'23].
+    "philly": {"lucid": {"t_prof": "80", "prof_factor": "2"}},
+}
+
 
 @lru_cache
 def find_policy(name: str) -> Policy:
