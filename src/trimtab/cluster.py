@@ -9,26 +9,69 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from trimtab.curve import FULL_SPEED_PPM, Curve
 from trimtab.errors import ConfigError
-from trimtab.job import Jobs, Nodes
+from trimtab.job import Jobs, JobView, Nodes, Share
 from trimtab.profile import PairSpeeds
 
 Placement = Literal["count", "consolidated", "relaxed"]
 PLACEMENTS: tuple[Placement, ...] = ("count", "consolidated", "relaxed")
 
+# What a node has for each of its GPUs, unless it is told (Synergy's servers: 24 cores and 500 GiB for 8).
+CORES_PER_GPU = 3
+MEMORY_MIB_PER_GPU = 64_000
+
 
 @dataclass(frozen=True, slots=True)
 class VirtualCluster:
-    """Nodes of one size with a queue of their own; `first_node` is the id of its first node."""
+    """Nodes of one size with a queue of their own; `first_node` is the id of its first node.
+
+    Attributes:
+        cores_per_node, memory_mib_per_node: CPU and memory; 0 becomes 3 cores and 62.5 GiB a GPU.
+    """
 
     name: str
     nodes: int
     gpus_per_node: int
     first_node: int = 0
+    cores_per_node: int = 0
+    memory_mib_per_node: int = 0
+
+    def __post_init__(self) -> None:
+        """Give a node of which nothing else is told the usual CPU and memory."""
+        for name, per_gpu in (("cores_per_node", CORES_PER_GPU), ("memory_mib_per_node", MEMORY_MIB_PER_GPU)):
+            if not getattr(self, name):
+                object.__setattr__(self, name, per_gpu * self.gpus_per_node)
 
     @property
     def gpus(self) -> int:
         return self.nodes * self.gpus_per_node
+
+    @property
+    def node_share(self) -> Share:
+        """CPU and memory of a node."""
+        return Share(self.cores_per_node, self.memory_mib_per_node)
+
+    def proportional(self, gpus: int) -> Share:
+        """Return what so many GPUs of a node come with: their part of its CPU and memory, rounded down."""
+        size = self.gpus_per_node
+        return Share(gpus * self.cores_per_node // size, gpus * self.memory_mib_per_node // size)
+
+    def held(self, job: JobView) -> Share:
+        """Return the CPU and memory a running job has on its nodes together; none while it is pending."""
+        if job.share is not None:
+            return job.share
+        parts = [self.proportional(gpus) for _, gpus in job.nodes]
+        return Share(sum(part.cores for part in parts), sum(part.memory_mib for part in parts))
+
+    def speed_ppm(self, curve: Curve, gpus: int, share: Share) -> int:
+        """Return how fast a job is with a share, in ppm of its speed with the proportional one, at least 1.
+
+        That one is full speed whatever a node has for each GPU: curves are normalised here, not where they
+        were measured.
+        """
+        base = curve.at(gpus, self.proportional(gpus))
+        return max(1, curve.at(gpus, share) * FULL_SPEED_PPM // max(1, base))
 
 
 @dataclass(frozen=True)

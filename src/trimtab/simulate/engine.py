@@ -12,8 +12,9 @@ from contextlib import AbstractContextManager
 from heapq import heappop, heappush
 
 from trimtab.cluster import Cluster, ClusterView, is_spread
+from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import ConfigError, InvariantError, Thrashing
-from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Move, Nodes
+from trimtab.job import JobState, JobView, Move, Nodes
 from trimtab.knobs import Knobs
 from trimtab.policies.policy import Plan, Policy, QueuePolicy, WholePass, is_key
 from trimtab.simulate.decisions import answerable, check_review, lease_due_ms

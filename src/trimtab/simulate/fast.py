@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.cluster import Cluster
+from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import ConfigError
-from trimtab.job import FULL_SPEED_PPM, JobFacts, JobState, JobView, Nodes
+from trimtab.job import JobFacts, JobState, JobView, Nodes
 from trimtab.knobs import Knobs
 from trimtab.objective import Stays, Totals
 from trimtab.policies.fifo import Fifo

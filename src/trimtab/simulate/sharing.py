@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trimtab.cluster import ClusterView
-from trimtab.job import FULL_SPEED_PPM, JobView
+from trimtab.curve import FULL_SPEED_PPM
+from trimtab.job import JobView
 from trimtab.policies.policy import Decision, Start
 from trimtab.profile import Profile
 from trimtab.simulate.decisions import check_decisions

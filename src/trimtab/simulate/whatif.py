@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.cluster import Cluster
+from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import Thrashing
-from trimtab.job import FULL_SPEED_PPM, JobFacts, JobView
+from trimtab.job import JobFacts, JobView
 from trimtab.knobs import Knobs
 from trimtab.objective import Stays, Totals
 from trimtab.policies.catalog import find_policy

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from trimtab.job import FULL_SPEED_PPM, JobFacts
+from trimtab.curve import FULL_SPEED_PPM, Curve
+from trimtab.job import JobFacts
 from trimtab.policies.tiresias import MODEL_SKEW_PPM
 from trimtab.profile import Profile
 from trimtab.traces.trace import Trace
@@ -16,13 +17,23 @@ from trimtab.traces.trace import Trace
 
 @dataclass(frozen=True)
 class Workload:
-    """Jobs by dense id, in submit order. `duration_ms` is the truth only the simulator knows."""
+    """Jobs by dense id, in submit order. What only the simulator knows stands beside the facts.
+
+    Attributes:
+        duration_ms: How long each job runs with the proportional share of its nodes.
+        curves: Speed by CPU and memory, where the truth is another than what the facts say; else empty.
+    """
 
     facts: Sequence[JobFacts]
     duration_ms: Sequence[int]
+    curves: Sequence[Curve | None] = ()
 
     def __len__(self) -> int:
         return len(self.facts)
+
+    def curve(self, job_id: int) -> Curve | None:
+        """Return a job's true speed by CPU and memory."""
+        return self.curves[job_id] if self.curves else self.facts[job_id].curve
 
     @classmethod
     def of(cls, trace: Trace, spread_ppm: int, seed_order: Sequence[int] | None = None) -> Workload:

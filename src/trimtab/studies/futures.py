@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trimtab.job import FULL_SPEED_PPM, JobView
+from trimtab.curve import FULL_SPEED_PPM
+from trimtab.job import JobView
 from trimtab.search.futures import Future, situation_of, snapshot_at
 from trimtab.simulate.engines import Simulation
 from trimtab.simulate.state import Environment, Snapshot

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from trimtab.curve import FULL_SPEED_PPM
 from trimtab.forecast.history import NEVER_MS, History, Past
-from trimtab.job import FULL_SPEED_PPM
 from trimtab.simulate.engines import Simulation
 from trimtab.simulate.state import NONE_MS, Snapshot
 from trimtab.simulate.workload import Workload
