@@ -195,7 +195,7 @@ def thinned(trace: Trace, share: float | None, seed: int) -> Trace:
         return trace
     if not 0 < share <= 1:
         raise ConfigError(f"thin = {share:g}: it must be above 0 and at most 1; nothing was run.")
-    keep = Seeds(_checked_seed(seed)).stream("thin").random(len(trace)) < share
+    keep = Seeds(checked_seed(seed)).stream("thin").random(len(trace)) < share
     if not keep.any():
         raise ConfigError(f"thin = {share:g} leaves none of {len(trace)} jobs; nothing was run.")
     return trace.select(keep, "thinned")
@@ -316,7 +316,7 @@ def make_world(
         restart_cost_s=cost,
         estimates=estimates,
         spread_speed=spread_speed,
-        seed=_checked_seed(seed),
+        seed=checked_seed(seed),
         engine=engine,
         speeds=speeds,
         speeds_sha256=open_speeds(speeds).sha256,
@@ -361,7 +361,12 @@ def with_models(trace: Trace, world: World, quiet: bool = True) -> Trace:
     return trace
 
 
-def _checked_seed(seed: int) -> int:
+def checked_seed(seed: int) -> int:
+    """Return a root of random streams.
+
+    Raises:
+        ConfigError: If it is out of range.
+    """
     if not 0 <= seed <= _SEED_MAX:
         raise ConfigError(f"seed = {seed}: it must be 0 .. {_SEED_MAX}; nothing was run.")
     return seed

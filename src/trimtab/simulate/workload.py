@@ -81,11 +81,11 @@ class Workload:
         ]
         durations = trace.column("duration_ms").tolist()
         models, gpus = columns[-1], trace.column("gpus").tolist()
-        true = [] if truth is None else [truth.curve(*one) for one in zip(models, gpus, strict=True)]
+        true = () if truth is None else tuple(truth.curve(*one) for one in zip(models, gpus, strict=True))
         if seed_order is not None:
             order = sorted(range(len(facts)), key=lambda job: (submit[job], seed_order[job]))
             facts, durations = [facts[job] for job in order], [durations[job] for job in order]
-            true = [true[job] for job in order] if true else true
+            true = tuple(true[job] for job in order) if true else ()
         return cls(facts, durations, true)
 
 

@@ -4,7 +4,7 @@ What a job draws depends on its label and the seed alone, so leaving out other j
 mix of classes or another load changes nothing for it.
 
 The rule `chronus` is what the published traces of Chronus (Gao et al., SoCC'21) show: a run time times
-U(1.1, 2) plus U(0, 1 h); of jobs of 2,000 minutes and more, slack is drawn anew until it is at most 2,490.
+U(1.1, 2) plus U(0, 1 h), drawn anew until it is at most 85 h, which binds from run times of 42 h on.
 Soft jobs have four deadlines, worth 10, 8, 5 and 2. How far the later ones are after the first is only known
 in outline; here, in steps of ten minutes:
 
@@ -14,6 +14,7 @@ in outline; here, in steps of ten minutes:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,30 +41,28 @@ class Rule:
     Attributes:
         low, high: Bounds of the factor.
         extra_ms: The most that is added.
-        long_ms: From this run time on, slack (deadline - run time) is drawn anew until it is at most
-            `slack_ms`. Where no draw can be, or none of 1,000 was, it is the least there is.
+        most_ms: Deadlines are drawn anew until they are at most this, up to 1,000 times; then it is the
+            least there is. A job that could not keep to it is drawn for as if there were no such bound.
     """
 
     low: float
     high: float
     extra_ms: int = 0
-    long_ms: int = LONGEST_MS
-    slack_ms: int = LONGEST_MS
+    most_ms: int = LONGEST_MS
 
     def draw_ms(self, duration_ms: int, rng: np.random.Generator) -> int:
         """Return the deadline of a job that runs so long, in ms after its submission, rounded up."""
-        most_ms = duration_ms + (self.slack_ms if duration_ms >= self.long_ms else LONGEST_MS)
         least_ms = duration_ms * self.low
-        for _ in range(_TRIES if least_ms < most_ms else 0):
+        for _ in range(_TRIES):
             found_ms = duration_ms * rng.uniform(self.low, self.high) + rng.uniform(0, self.extra_ms)
-            if found_ms <= most_ms:
-                return int(np.ceil(found_ms))
-        return int(np.ceil(least_ms))
+            if found_ms <= self.most_ms or least_ms >= self.most_ms:
+                return math.ceil(found_ms)
+        return math.ceil(least_ms)
 
 
 RULES: Mapping[str, Rule] = {
     "tight": Rule(1.05, 1.3),
-    "chronus": Rule(1.1, 2.0, 60 * _MINUTE_MS, 2_000 * _MINUTE_MS, 2_490 * _MINUTE_MS),
+    "chronus": Rule(1.1, 2.0, 60 * _MINUTE_MS, 85 * 60 * _MINUTE_MS),
     "loose": Rule(1.5, 3.0),
 }
 
