@@ -140,7 +140,8 @@ def test_wide_comparisons_are_split_and_named_below(folder: Path, trimtab: Trimt
 
 RUN_KEYS = {
     "trimtab", "engine", "trace", "cluster", "policy", "knobs", "seed", "cpu_s", "events", "metrics",
-    "digest", "placement", "restart_cost_s", "estimates", "speeds", "models",
+    "digest", "placement", "restart_cost_s", "estimates", "speeds", "models", "curves", "mix", "curve_noise",
+    "adjust_cost_s",
 }  # fmt: skip
 METRICS = {
     "jobs", "finished", "rejected", "preemptions", "jct_s_mean", "jct_s_p50", "jct_s_p99", "wait_s_mean",

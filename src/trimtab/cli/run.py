@@ -11,7 +11,8 @@ from trimtab.cli import show
 from trimtab.errors import ConfigError
 from trimtab.report.compare import compare_page
 from trimtab.report.page import write_page
-from trimtab.simulate.run import simulate_ties
+from trimtab.simulate.mix import USUAL_MIX
+from trimtab.simulate.run import NO_CURVES, simulate_ties
 
 
 def simulate(
@@ -21,6 +22,8 @@ def simulate(
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
+    cores_per_node: o.CoresPerNode = None,
+    memory_gib_per_node: o.MemoryPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
@@ -29,6 +32,10 @@ def simulate(
     spread_speed: o.SpreadSpeed = 0.5,
     speeds: o.SpeedsName = "builtin",
     models: o.ModelsFrom = "column",
+    curves: o.CurvesName = NO_CURVES,
+    mix: o.MixText = USUAL_MIX,
+    curve_noise: o.CurveNoise = 0.0,
+    adjust_cost_s: o.AdjustCost = 0.0,
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -43,9 +50,12 @@ def simulate(
     Example: trimtab simulate philly:jobs.csv.gz --policy tiresias --nodes 80
     """
     show.check_writable([jobs_out, timeline_out])
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
+    world = o.make_world(
+        *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
+        *(curves, mix, curve_noise, adjust_cost_s),
+    )
     name, knobs = o.read_policy(policy, knob)
-    machines = o.open_cluster(nodes, gpus_per_node, cluster)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
     trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
     result = simulate_ties(trace, machines, name, knobs, world, tie_seeds)
     show.notice_rejected(result.timeline, quiet)
@@ -68,6 +78,8 @@ def compare(
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
+    cores_per_node: o.CoresPerNode = None,
+    memory_gib_per_node: o.MemoryPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
@@ -76,6 +88,10 @@ def compare(
     spread_speed: o.SpreadSpeed = 0.5,
     speeds: o.SpeedsName = "builtin",
     models: o.ModelsFrom = "column",
+    curves: o.CurvesName = NO_CURVES,
+    mix: o.MixText = USUAL_MIX,
+    curve_noise: o.CurveNoise = 0.0,
+    adjust_cost_s: o.AdjustCost = 0.0,
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -91,12 +107,15 @@ def compare(
     Example: trimtab compare jobs.csv --nodes 60 --policy fifo --policy tiresias
     """
     show.check_writable([report, jobs_out, timeline_out])
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
+    world = o.make_world(
+        *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
+        *(curves, mix, curve_noise, adjust_cost_s),
+    )
     chosen = [o.read_policy_text(text, knob) for text in policy]
     unused = {text.partition("=")[0] for text in knob or []} - {key for _, knobs in chosen for key in knobs}
     if unused:
         raise ConfigError(f"knob {min(unused)} belongs to none of the policies; nothing was run.")
-    machines = o.open_cluster(nodes, gpus_per_node, cluster)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
     trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
     results = []
     with show.progress(quiet) as advance:

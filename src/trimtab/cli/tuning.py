@@ -20,7 +20,8 @@ from trimtab.knobs import Knobs, write
 from trimtab.report.evaluate import evaluate_page
 from trimtab.report.lines import Evaluation, Statistics
 from trimtab.report.page import write_page
-from trimtab.simulate.run import spread_of
+from trimtab.simulate.mix import USUAL_MIX
+from trimtab.simulate.run import NO_CURVES, spread_of
 from trimtab.simulate.trials import open_trials
 from trimtab.studies.evaluate import evaluate as walk_forward
 from trimtab.studies.lines import LINES, PAPER, PLUS, silent
@@ -41,6 +42,8 @@ def tune(
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
+    cores_per_node: o.CoresPerNode = None,
+    memory_gib_per_node: o.MemoryPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
@@ -49,6 +52,10 @@ def tune(
     spread_speed: o.SpreadSpeed = 0.5,
     speeds: o.SpeedsName = "builtin",
     models: o.ModelsFrom = "column",
+    curves: o.CurvesName = NO_CURVES,
+    mix: o.MixText = USUAL_MIX,
+    curve_noise: o.CurveNoise = 0.0,
+    adjust_cost_s: o.AdjustCost = 0.0,
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     seed: o.Seed = 0,
@@ -69,11 +76,14 @@ def tune(
 
     Example: trimtab tune jobs.csv --policy tiresias --at 7d --nodes 64
     """
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
+    world = o.make_world(
+        *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
+        *(curves, mix, curve_noise, adjust_cost_s),
+    )
     plan = o.make_plan(objective, sampler, budget, "1h", arrivals_horizon, run_on, threshold, dwell)
     count = o.make_workers(executor, workers, address)
     name, running = o.read_policy(policy, knob)
-    machines = o.open_cluster(nodes, gpus_per_node, cluster)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
     trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
     with open_trials(executor, count, engine, address) as trials:
         tuned = tune_at(trace, trace.instant_ms(at), machines, name, running, world, plan, trials)
@@ -126,6 +136,8 @@ def evaluate(
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
+    cores_per_node: o.CoresPerNode = None,
+    memory_gib_per_node: o.MemoryPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
@@ -134,6 +146,10 @@ def evaluate(
     spread_speed: o.SpreadSpeed = 0.5,
     speeds: o.SpeedsName = "builtin",
     models: o.ModelsFrom = "column",
+    curves: o.CurvesName = NO_CURVES,
+    mix: o.MixText = USUAL_MIX,
+    curve_noise: o.CurveNoise = 0.0,
+    adjust_cost_s: o.AdjustCost = 0.0,
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -171,13 +187,16 @@ def evaluate(
     wanted = [line.strip() for line in lines.split(",")]
     show.check_writable([report, journal, graph, jobs_out, timeline_out])
     records.check_outputs(journal, graph, wanted)
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
+    world = o.make_world(
+        *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
+        *(curves, mix, curve_noise, adjust_cost_s),
+    )
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
     plan = replace(o.with_forecasts(plan, arrivals, futures, background, aggregate), realised=realised)
     count = o.make_workers(executor, workers, address)
     again = repeats(tie_seeds, seeds, seed)
     name, base = o.read_policy(policy, knob)
-    machines = o.open_cluster(nodes, gpus_per_node, cluster)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
     trace = o.with_models(o.open_trace(source, None, zone, thin, seed, quiet), world, quiet)
     parts = ablate or []
     request = Request(

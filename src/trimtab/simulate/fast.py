@@ -127,7 +127,7 @@ def twin_refusal(workload: Workload, environment: Environment, policy: Policy) -
     """Return why the core cannot run this, None if it can."""
     columns = Columns.of(workload)
     told = environment.estimator
-    estimates = told.duration_ms if type(told) is OracleEstimator else workload.duration_ms
+    estimates = told.duration_ms if isinstance(told, OracleEstimator) else workload.duration_ms
     fits = columns.fits
     if fits and estimates is not workload.duration_ms:
         fits = _fit(estimates, columns.gpus.tolist(), FULL_SPEED_PPM)
@@ -601,7 +601,7 @@ def _homes(workload: Workload, cluster: Cluster) -> NDArray[np.int32]:
 def _core_estimator(estimator: Estimator | None, workload: Workload) -> _core.Estimator | None:
     if estimator is None:
         return None
-    if type(estimator) is OracleEstimator:
+    if isinstance(estimator, OracleEstimator):
         if estimator.duration_ms is workload.duration_ms:
             return _core.oracle(Columns.of(workload).duration_ms)
         return _core.oracle(np.array(estimator.duration_ms, dtype=np.int64))
