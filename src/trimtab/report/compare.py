@@ -11,7 +11,7 @@ from trimtab.report import numbers, tables, texts, views
 from trimtab.report.charts import Clock
 from trimtab.report.markup import Html, escape, join, tag
 from trimtab.report.page import Page, Section, mono, render
-from trimtab.report.tables import JCTS, OTHERS, WAITS
+from trimtab.report.tables import DEADLINES, JCTS, OTHERS, WAITS
 from trimtab.report.views import View
 from trimtab.simulate.metrics import Metrics
 from trimtab.simulate.run import RunResult
@@ -161,7 +161,9 @@ def _results_lead(results: Sequence[RunResult]) -> str:
 def _table(results: Sequence[RunResult]) -> Html:
     metrics = [_with_more(index, result) for index, result in enumerate(results)]
     measures = [
-        one for one in (*WAITS, *JCTS, *OTHERS) if any(found.get(one.name) is not None for found in metrics)
+        one
+        for one in (*WAITS, *JCTS, *OTHERS, *DEADLINES)
+        if any(found.get(one.name) is not None for found in metrics)
     ]
     spreads = [result.spread for result in results] if any(one.spread for one in results) else ()
     heads = [tables.name_head(index, result.title) for index, result in enumerate(results)]

@@ -23,6 +23,7 @@ from trimtab.simulate.engines import engine_name, make_engine
 from trimtab.simulate.metrics import Metrics, jobs_table, metrics_of
 from trimtab.simulate.mix import USUAL_MIX
 from trimtab.simulate.pairs import shared_gpu_s
+from trimtab.simulate.shares import held_shares, tells_shares
 from trimtab.simulate.speed import BUILTIN, SpeedTable
 from trimtab.simulate.speed_files import open_speeds
 from trimtab.simulate.state import Environment, flat_restart
@@ -264,7 +265,7 @@ def spread_of(runs: list[Metrics]) -> dict[str, dict[str, float]]:
     """Return mean, min and max of each metric over several runs; metrics that do not apply are left out."""
     found = {}
     for name in runs[0]:
-        values = [value for run in runs if (value := run[name]) is not None]
+        values = [value for run in runs if (value := run.get(name)) is not None]
         if values:
             found[name] = {"mean": float(np.mean(values)), "min": min(values), "max": max(values)}
     return found
@@ -286,7 +287,10 @@ def _run(
     engine.run()
     spent = cpu_s() - before
     table = jobs_table(workload, engine.outcomes, trace)
-    assert engine.timeline is not None
+    timeline = engine.timeline
+    assert timeline is not None
+    sensitive = any(facts.curve is not None for facts in workload.facts) or tells_shares(timeline)
+    held = held_shares(timeline, cluster) if sensitive else None
     return RunResult(
         engine=engine_name(engine),
         provenance=trace.provenance,
@@ -299,7 +303,7 @@ def _run(
         world=world,
         cpu_s=spent,
         events=engine.events,
-        metrics=metrics_of(table, cluster, shared_gpu_s(engine.timeline)),
+        metrics=metrics_of(table, cluster, shared_gpu_s(timeline), held),
         jobs=table,
-        timeline=engine.timeline,
+        timeline=timeline,
     )
