@@ -367,7 +367,8 @@ nb::list stays(const Situation& situation, const std::vector<Plan>& plans, std::
     without_python(here, [&] { computed = situation.stays(plans, here ? 1 : threads); });
     nb::list found;
     for (const Stays& one : computed) {
-        found.append(nb::make_tuple(array(one.age_ms), array(one.idle_ms), array(one.members), array(one.fair),
+        found.append(nb::make_tuple(array(one.ids), array(one.age_ms), array(one.left_ms), array(one.idle_ms),
+                                    array(one.members), array(one.fair),
                                     nb::make_tuple(one.jobs, one.run_ms, one.queue_ms, one.restart_ms, one.preemptions),
                                     one.thrashes, one.stuck, one.first_stuck));
     }

@@ -13,8 +13,10 @@ from trimtab.simulate.workload import Estimator as PythonEstimator
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]
 JobTuple = tuple[Any, ...]
-# age_ms, idle_ms, members; sums; whether it thrashes; jobs stuck and the first of them
-Stay = tuple[Ints, Ints, Shorts, NDArray[np.uint8], tuple[int, int, int, int, int], bool, int, int]
+# ids, age_ms, left_ms, idle_ms, members, fair; sums; whether it thrashes; jobs stuck and the first of them
+Stay = tuple[
+    Shorts, Ints, Ints, Ints, Shorts, NDArray[np.uint8], tuple[int, int, int, int, int], bool, int, int
+]
 Flags = NDArray[np.bool_]
 
 built: str  # compiler, its version and the options

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,12 +11,14 @@ from trimtab.cluster import Cluster
 from trimtab.curve import Curve, Share
 from trimtab.job import JobFacts, Service
 from trimtab.knobs import Knobs
+from trimtab.objective import find_objective
 from trimtab.policies.catalog import find_policy
 from trimtab.simulate.deadlines import Deadlines
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.metrics import jobs_table, metrics_of
 from trimtab.simulate.shares import held_shares
 from trimtab.simulate.state import NONE_MS, Environment, Outcomes
+from trimtab.simulate.whatif import Situation
 from trimtab.simulate.workload import Workload
 from trimtab.timeline import Timeline
 
@@ -110,6 +114,42 @@ def test_values_count_by_the_best_one_of_each_job() -> None:
     assert found is not None
     ends = np.array([20, 11, 20], dtype=np.int64)
     assert found.lost_ppm(ends).tolist() == [500_000, 1_000_000, -1]
+
+
+def test_the_objective_is_the_value_lost_then_the_mean_completion_time() -> None:
+    fifo = find_policy("fifo")
+    workload = Workload(JOBS, [1000 * one for one in RUN_S])
+    stays = Situation.empty(workload, NODE, "fifo", Environment()).stays(fifo.space.defaults)
+    objective = find_objective("violations")
+
+    assert stays is not None
+    assert stays.lost_ppm is not None
+    # E is rejected: it is no stay. A loses nothing, B a fifth, C all; D has no deadline.
+    assert stays.lost_ppm.tolist() == [0, 200_000, 1_000_000, -1]
+    jct_s = (100 + 140 + 180 + 180) / 4
+    assert objective.of(stays).cost == pytest.approx(40 + 0.1 * jct_s / (jct_s + 86_400))
+    assert objective.gain(40.0, 20.5) == 41 / 21.5
+
+
+def test_a_job_cut_off_counts_as_going_on_at_full_speed() -> None:
+    jobs = [JobFacts("A", 0, 4, service=strict(100)), JobFacts("B", 0, 4, service=strict(159))]
+    fifo = find_policy("fifo")
+    whole = Situation.empty(Workload(jobs, [100_000, 60_000]), NODE, "fifo", Environment())
+    lost = {
+        until_s: replace(whole, until_ms=1000 * until_s).stays(fifo.space.defaults).lost_ppm.tolist()
+        for until_s in (50, 99, 100, 130)
+    }
+
+    # B has waited until then and would begin at once.
+    assert lost == {50: [0, 0], 99: [0, 0], 100: [0, 1_000_000], 130: [0, 1_000_000]}
+
+
+def test_deadlines_move_along_with_a_job_that_comes_again() -> None:
+    again = JOBS[1].submitted(1_000_000)
+
+    assert (again.label, again.submit_ms, again.gpus) == ("B", 1_000_000, 4)
+    assert again.service == Service("soft", (1_040_000, 1_140_000, 1_290_000), (10, 8, 5))
+    assert JOBS[3].submitted(5) == JobFacts("D", 5, 4)
 
 
 def timeline() -> Timeline:

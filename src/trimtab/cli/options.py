@@ -18,7 +18,7 @@ from trimtab.cluster import PLACEMENTS, Cluster, memory_mib
 from trimtab.control.guardrails import Guardrails
 from trimtab.errors import ConfigError, TrimtabError, UnknownName
 from trimtab.knobs import Knobs, Space
-from trimtab.objective import find_objective
+from trimtab.objective import OBJECTIVES, find_objective
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.policy import Policy
 from trimtab.search.generation import ARRIVALS
@@ -117,7 +117,7 @@ Executor = Annotated[str, typer.Option(help=" | ".join(EXECUTORS))]
 Workers = Annotated[int | None, typer.Option(help="Processes to start; default: one a core.")]
 Address = Annotated[str | None, typer.Option(help="HOST:PORT of a Dask or Ray cluster to join instead.")]
 PolicyName = Annotated[str, typer.Option("--policy", help="A policy, or path/to/file.py::Name.")]
-ObjectiveName = Annotated[str, typer.Option("--objective", help="wait | jct | jct_p99 | rho")]
+ObjectiveName = Annotated[str, typer.Option("--objective", help=" | ".join(OBJECTIVES))]
 ArrivalsHorizon = Annotated[str, typer.Option(help="How far arrivals are taken into a candidate's future.")]
 RunOn = Annotated[str, typer.Option(help="How long a candidate's simulation runs on.")]
 Budget = Annotated[int, typer.Option(help="Simulations a search.")]
@@ -479,6 +479,18 @@ def make_plan(
         arrivals_ms=duration_ms("arrivals-horizon", arrivals_horizon),
         run_on_ms=duration_ms("run-on", run_on),
     )
+
+
+def check_objective(plan: Plan, trace: Trace) -> None:
+    """Refuse to look for fewer violations where no job has a deadline.
+
+    Raises:
+        ConfigError: If that is asked for.
+    """
+    if plan.tuning.objective.name == "violations" and not any(trace.labels("deadline_ms")):
+        raise ConfigError(
+            f"objective violations: no job of {trace.provenance.source} has a deadline; nothing was run."
+        )
 
 
 def with_forecasts(plan: Plan, arrivals: str, futures: int, text: str | None, aggregate: str) -> Plan:

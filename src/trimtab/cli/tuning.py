@@ -85,6 +85,7 @@ def tune(
     name, running = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
     trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
+    o.check_objective(plan, trace)
     with open_trials(executor, count, engine, address) as trials:
         tuned = tune_at(trace, trace.instant_ms(at), machines, name, running, world, plan, trials)
     if format == "json":
@@ -198,6 +199,7 @@ def evaluate(
     name, base = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
     trace = o.with_models(o.open_trace(source, None, zone, thin, seed, quiet), world, quiet)
+    o.check_objective(plan, trace)
     parts = ablate or []
     request = Request(
         source=source,

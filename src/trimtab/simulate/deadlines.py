@@ -31,13 +31,14 @@ class Deadlines:
     """The deadlines of jobs, by dense id; a job of best effort has none.
 
     Attributes:
-        kinds: Service class of each job.
+        kinds: Service class of each job. submit_ms: When each was submitted; both of shape (jobs,).
         deadlines_ms: On the engine's clock, ascending, `NONE_MS` where a job has no more; shape
             (jobs, options).
         values: What each is worth if it is the first that is met; 0 where there is none; same shape.
     """
 
     kinds: tuple[str, ...]
+    submit_ms: Integers
     deadlines_ms: Integers
     values: Integers
 
@@ -55,7 +56,8 @@ class Deadlines:
                 count = len(one.deadlines_ms)
                 deadlines_ms[job, :count] = one.deadlines_ms
                 values[job, :count] = one.values or (_WORTH,) * count
-        return cls(tuple(one.kind for one in services), deadlines_ms, values)
+        submit_ms = np.array([one.submit_ms for one in facts], dtype=np.int64)
+        return cls(tuple(one.kind for one in services), submit_ms, deadlines_ms, values)
 
     @property
     def bound(self) -> NDArray[np.bool_]:
@@ -84,10 +86,16 @@ class Deadlines:
         lost = FULL_SPEED_PPM - self.obtained(finish_ms) * FULL_SPEED_PPM // best
         return np.where(self.bound, lost, -1)
 
-    def take(self, jobs: Integers) -> Deadlines:
-        """Return the deadlines of some jobs, in the order of their ids."""
-        kinds = tuple(self.kinds[job] for job in jobs.tolist())
-        return Deadlines(kinds, self.deadlines_ms[jobs], self.values[jobs])
+    def lost_of(self, jobs: Integers | NDArray[np.int32], age_ms: Integers, left_ms: Integers) -> Integers:
+        """Return what each of some jobs loses of its deadlines' value, see `objective.Stays`.
+
+        Args:
+            jobs: Their ids. age_ms: From submission to completion, or to the end of the simulation if it
+                came first. left_ms: What is left of them then, at full speed. All of shape (jobs,).
+        """
+        finish_ms = self.submit_ms.copy()
+        finish_ms[jobs] += age_ms + left_ms
+        return self.lost_ppm(finish_ms)[jobs]
 
 
 def deadline_columns(facts: Sequence[JobFacts], outcomes: Outcomes) -> dict[str, pl.Series | list[str]]:
@@ -102,8 +110,7 @@ def deadline_columns(facts: Sequence[JobFacts], outcomes: Outcomes) -> dict[str,
     columns: dict[str, pl.Series | list[str]] = {}
     if deadlines is not None:
         finish_ms = np.where(outcomes.finished, outcomes.finish_ms, np.iinfo(np.int64).max)
-        bound = deadlines.bound
-        submit_ms = np.array([one.submit_ms for one in facts], dtype=np.int64)
+        bound, submit_ms = deadlines.bound, deadlines.submit_ms
         columns |= {
             "service_class": list(deadlines.kinds),
             "deadline_s": pl.Series([_joined(one) for one in facts], dtype=pl.String),

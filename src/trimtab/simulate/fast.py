@@ -33,6 +33,7 @@ from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
 from trimtab.policies.themis import Rules, Themis
 from trimtab.policies.tiresias import Tiresias
 from trimtab.profile import PairSpeeds
+from trimtab.simulate.deadlines import Deadlines
 from trimtab.simulate.decisions import answerable
 from trimtab.simulate.fast_lucid import core_pace, core_pairing, core_rules, pairing_refusal
 from trimtab.simulate.native import add_wants, is_native, native_decider
@@ -635,6 +636,7 @@ class FastSituation:
         self._engine = FastEngine.resume(snapshot, workload, cluster, policy, environment)
         self._engine.preemptions_max = preemptions_max
         self._core = _core.Situation(self._engine._core, until_ms)
+        self._deadlines = Deadlines.of(workload.facts)
 
     @property
     def asks_python(self) -> bool:
@@ -651,12 +653,15 @@ class FastSituation:
         found: list[Stays | None] = []
         with engine._answerable():
             tried = self._core.stays(plans, threads or usable_cores())
-        for ages, idles, members, fair, sums, thrashes, stuck, first in tried:
+        late = self._deadlines
+        for ids, ages, lefts, idles, members, fair, sums, thrashes, stuck, first in tried:
             if stuck:
                 raise _stuck(engine.policy, engine.workload, stuck, first)
-            found.append(
-                None if thrashes else Stays(ages, idles, members, fair.astype(np.bool_), Totals(*sums))
-            )
+            if thrashes:
+                found.append(None)
+                continue
+            lost_ppm = None if late is None else late.lost_of(ids, ages, lefts)
+            found.append(Stays(ages, idles, members, fair.astype(np.bool_), Totals(*sums), lost_ppm))
         return found
 
 
