@@ -13,8 +13,10 @@ from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 from trimtab.report.lines import Evaluation, Line
 from trimtab.simulate.run import RunResult, World, simulate, simulate_ties
+from trimtab.traces.deadlines import with_deadlines
 from trimtab.traces.synthetic import generate
 from trimtab.traces.trace import Trace
+from trimtab.world import Seeds
 
 SPEC = "philly?days=2&load=0.3&seed=3"
 CLUSTER = Cluster.pool(9, 8)
@@ -47,6 +49,14 @@ def run(policy: str, text: str = "", spec: str = SPEC, ties: int = 0) -> RunResu
 def runs(ties: int = 0, spec: str = SPEC) -> list[RunResult]:
     chosen = (("fifo", ""), ("srtf", ""), ("tiresias", ""), ("tiresias", "queue_thresholds=600"))
     return [run(policy, text, spec, ties) for policy, text in chosen]
+
+
+@lru_cache
+def runs_with_deadlines() -> list[RunResult]:
+    """Return two runs over jobs of which most have a deadline."""
+    trace = with_deadlines(history("philly?days=1&load=0.6&seed=3"), "chronus", "50/40/10", Seeds(0))
+    spaces = {policy: find_policy(policy).space.defaults for policy in ("fifo", "srtf")}
+    return [simulate(trace, CLUSTER, policy, knobs, World(seed=7)) for policy, knobs in spaces.items()]
 
 
 def evaluation(spec: str = SPEC) -> Evaluation:

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from browser_inputs import CLUSTER, evaluation, history, renamed, runs
+from browser_inputs import CLUSTER, evaluation, history, renamed, runs, runs_with_deadlines
 from trimtab.control.guardrails import Keep
 from trimtab.errors import ConfigError, OutputError
 from trimtab.knobs import Knobs
@@ -26,7 +26,7 @@ from trimtab.simulate.run import World, simulate
 from trimtab.traces.describe import Description, describe
 from trimtab.traces.trace import LeftOut
 
-CHARTS = {"compare": 6, "evaluate": 14, "trace": 4}
+CHARTS = {"compare": 6, "deadlines": 7, "evaluate": 14, "trace": 4}
 HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=2">&amp;\'"%{x}'
 
 
@@ -70,6 +70,7 @@ class Visit:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {
         "compare": compare_page(runs(ties=1)),
+        "deadlines": compare_page(runs_with_deadlines()),
         "evaluate": evaluate_page(evaluation()),
         "trace": trace_page(described()),
     }
@@ -146,6 +147,25 @@ def test_evaluation_table_shows_the_lines(visits: Callable[..., Visit]) -> None:
         "[...document.querySelectorAll('table.log')].map(t => t.querySelectorAll('tbody tr').length)"
     )
     assert rows == [len(line.rounds) for line in shown.lines if line.rounds]
+
+
+def test_deadlines_are_in_the_table_and_drawn_met_above_missed(visits: Callable[..., Visit]) -> None:
+    visit = visits("deadlines")
+    for name in ("slo_violation_rate", "slo_violation_rate_weighted", "jct_s_mean_soft"):
+        cells = visit.ask(
+            f"[...document.querySelectorAll('td[data-metric={name}]')].map(c => c.dataset.value)"
+        )
+        assert [float(cell) for cell in cells] == [one.metrics[name] for one in runs_with_deadlines()]
+    drawn = visit.ask(
+        "[...document.querySelectorAll('.chart')].flatMap(c => c.data)"
+        ".filter(t => / strict$| soft$/.test(t.name))"
+        ".map(t => [t.meta.line, t.y.length, t.y.filter(y => y < 0).length])"
+    )
+    for line, result in enumerate(runs_with_deadlines()):
+        ended = result.jobs.filter(pl.col("deadline_met").is_not_null())
+        assert sum(count for index, count, _ in drawn if index == line) == ended.height
+        missed = ended.filter(~pl.col("deadline_met")).height
+        assert sum(below for index, _, below in drawn if index == line) == missed
 
 
 def test_dark_page_is_dark_and_its_key_hides_a_line_everywhere(chromium: Any, pages: dict[str, Path]) -> None:

@@ -48,7 +48,7 @@ VERBS = {
     "trace fetch": [],
     "policies": [],
     "knobs": [],
-    "simulate": ["--policy", *SHARED, *RESULTS],
+    "simulate": ["--policy", "--report", *SHARED, *RESULTS],
     "compare": ["--policy", "--report", *SHARED, *RESULTS],
     "tune": ["--policy", "--at", *SHARED, *SEARCH],
     "evaluate": [

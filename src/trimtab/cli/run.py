@@ -13,6 +13,7 @@ from trimtab.report.compare import compare_page
 from trimtab.report.page import write_page
 from trimtab.simulate.mix import USUAL_MIX
 from trimtab.simulate.run import NO_CURVES, simulate_ties
+from trimtab.traces.trace import Trace
 
 
 def simulate(
@@ -40,6 +41,7 @@ def simulate(
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
     seed: o.Seed = 0,
+    report: o.Report = None,
     jobs_out: o.JobsOut = None,
     timeline_out: o.TimelineOut = None,
     format: o.OutputFormat = "text",
@@ -49,7 +51,7 @@ def simulate(
 
     Example: trimtab simulate philly:jobs.csv.gz --policy tiresias --nodes 80
     """
-    show.check_writable([jobs_out, timeline_out])
+    show.check_writable([report, jobs_out, timeline_out])
     world = o.make_world(
         *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
         *(curves, mix, curve_noise, adjust_cost_s),
@@ -63,6 +65,8 @@ def simulate(
         show.write_jobs(jobs_out, [("", result.jobs)])
     if timeline_out is not None:
         show.write_timeline(timeline_out, [("", result.timeline)])
+    if report is not None:
+        write_page(report, compare_page([result], _first_day(trace)))
     if format == "json":
         show.print_json(result.jsonable())
         return
@@ -128,8 +132,7 @@ def compare(
     if timeline_out is not None:
         show.write_timeline(timeline_out, [(result.title, result.timeline) for result in results], "run")
     if report is not None:
-        first_day = trace.show(trace.zero_ms) if trace.dated else ""
-        write_page(report, compare_page(results, first_day))
+        write_page(report, compare_page(results, _first_day(trace)))
     if format == "json":
         show.print_json({"runs": [result.jsonable() for result in results]})
         return
@@ -137,6 +140,10 @@ def compare(
     spreads = [result.spread for result in results]
     show.print_metrics(_heading(len(trace), machines.gpus), columns, spreads)
     show.out.print(f"estimates: {estimates}; engine: {results[0].engine}; ratios are to the first column")
+
+
+def _first_day(trace: Trace) -> str:
+    return trace.show(trace.zero_ms) if trace.dated else ""
 
 
 def _heading(jobs: int, gpus: int) -> str:
