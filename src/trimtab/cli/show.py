@@ -75,7 +75,12 @@ _ROWS: tuple[tuple[str, str, int], ...] = (
 
 def print_json(value: Any) -> None:
     """Print one JSON object on stdout; numbers that are none become null."""
-    print(json.dumps(plain(value), indent=1, allow_nan=False))
+    print(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return one JSON object; numbers that are none become null."""
+    return json.dumps(plain(value), indent=1, allow_nan=False)
 
 
 def notice(text: str, quiet: bool) -> None:
