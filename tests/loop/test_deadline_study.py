@@ -252,6 +252,9 @@ def test_the_summary_the_table_and_the_page_tell_of_every_cell(tmp_path: Path) -
     lost = [one.metrics["slo_violation_rate_weighted"] for one in done if one.cell.policy == "srtf"]
     assert found.means["srtf"]["slo_violation_rate_weighted"] == pytest.approx(np.mean(lost[:4]))
     assert set(found.variations["fifo"]) == {"centre", "run times off by 0.5", "curves off by 0.2"}
+    assert found.axes["srtf"] == dict.fromkeys(
+        ("mix 20/70/10", "node 4x12x250"), found.means["srtf"]["slo_violation_rate_weighted"]
+    )
     page = ladder_page(found)
     assert page == ladder_page(summary_of(study(), run_study(study(), tmp_path, 1)))
     for text in ("Against fifo", "Value lost by load", "run times off by 0.5", "Classes SLO"):

@@ -91,6 +91,7 @@ class StudySummary:
         means: Policy -> metric -> mean over cases and seeds of the grid, those of the centre's variations
             left out; None where no cell has it.
         step_ms: Policy -> engine CPU by event, ms; what is measured, not simulated.
+        axes: Policy -> mean value lost by mix of models and by kind of node.
         variations: Policy -> mean value lost by variation of the centre.
         failed: Name and reason of each cell that failed.
     """
@@ -104,6 +105,7 @@ class StudySummary:
     step_ms: Mapping[str, float | None]
     duels: tuple[Duel, ...]
     courses: tuple[Course, ...]
+    axes: Mapping[str, Mapping[str, float | None]]
     variations: Mapping[str, Mapping[str, float | None]]
     failed: tuple[tuple[str, str], ...]
 
@@ -127,10 +129,13 @@ def ladder_page(found: StudySummary) -> str:
             Section(title="The ladder", lead=_LEAD, body=_means(found, COMPARED)),
             *(_against(found, baseline) for baseline in dict.fromkeys(one.baseline for one in found.duels)),
             Section(
-                title="Value lost by load and by what is unknown",
+                title="Value lost by load, by mix and node, and by what is unknown",
                 with_key=True,
                 charts=tuple(_chart(found, course) for course in found.courses),
-                body=_variations(found),
+                body=join(
+                    _lost(found.axes, "By mix of models and by kind of node"),
+                    _lost(found.variations, "The centre of the grid and its variations"),
+                ),
             ),
             Section(title="What it costs", body=join(_means(found, ASIDE), _steps(found))),
             *([_failures(found)] if found.failed else []),
@@ -142,6 +147,7 @@ def ladder_page(found: StudySummary) -> str:
     return render(page)
 
 
+_AXES = {"gpus": "GPUs", "restart_cost_s": "Restart cost, s", "adjust_cost_s": "Cost of a resize, s"}
 _LEAD = "Means over all cases and seeds of the grid; every policy ran exactly the same jobs in each."
 
 
@@ -168,7 +174,7 @@ def _facts(found: StudySummary) -> tuple[tuple[str, str], ...]:
     return (
         ("Trace", found.source),
         ("Cells", numbers.count(found.cells)),
-        *((name.replace("_", " ").capitalize(), text) for name, text in axes),
+        *((_AXES.get(name, name.replace("_", " ").capitalize()), text) for name, text in axes),
         texts.version_fact(),
         ("SHA-256 of the trace", tag("span", found.sha256, class_="mono")),
     )
@@ -272,14 +278,11 @@ def _chart(found: StudySummary, course: Course) -> Chart:
     return Chart(title=course.title, caption=caption, data=data, layout=layout)
 
 
-def _variations(found: StudySummary) -> Html:
-    names = list(dict.fromkeys(name for row in found.variations.values() for name in row))
-    rows = [
-        (policy, *(numbers.percent(row.get(name)) for name in names))
-        for policy, row in found.variations.items()
-    ]
+def _lost(table: Mapping[str, Mapping[str, float | None]], caption: str) -> Html:
+    names = list(dict.fromkeys(name for row in table.values() for name in row))
+    rows = [(policy, *(numbers.percent(row.get(name)) for name in names)) for policy, row in table.items()]
     head = ("Value lost", *names)
-    return tables.plain_table(head, rows, "The centre of the grid and its variations", range(1, len(head)))
+    return tables.plain_table(head, rows, caption, range(1, len(head)))
 
 
 def _steps(found: StudySummary) -> Html:

@@ -40,6 +40,7 @@ def summary_of(study: Study, done: Sequence[Done]) -> StudySummary:
         step_ms={label: _step_ms(done, label) for label in policies},
         duels=tuple(_duels(grid, done, main)),
         courses=tuple(_courses(grid, inside, policies)),
+        axes={label: _by_axis(grid, inside, label) for label in policies},
         variations=_variations(grid, done, policies),
         failed=tuple(failures(done)),
     )
@@ -194,6 +195,15 @@ def _lost(done: Iterable[Done], policy: str) -> float | None:
 
 def _at(case: Case, load: float, classes: str) -> bool:
     return (case.load, case.classes) == (load, classes)
+
+
+def _by_axis(grid: Grid, inside: Sequence[Done], policy: str) -> dict[str, float | None]:
+    found = {}
+    for axis, values in (("mix", grid.mixes), ("node", grid.nodes)):
+        for value in values:
+            some = [one for one in inside if getattr(one.cell.case, axis) == value]
+            found[f"{axis} {value}"] = _lost(some, policy)
+    return found
 
 
 def _variations(
