@@ -14,19 +14,20 @@ from typing import Any
 import polars as pl
 import pytest
 
-from browser_inputs import CLUSTER, evaluation, history, renamed, runs, runs_with_deadlines
+from browser_inputs import CLUSTER, evaluation, history, renamed, runs, runs_with_deadlines, study
 from trimtab.control.guardrails import Keep
 from trimtab.errors import ConfigError, OutputError
 from trimtab.knobs import Knobs
 from trimtab.report.compare import compare_page
 from trimtab.report.evaluate import evaluate_page
+from trimtab.report.ladder import ladder_page
 from trimtab.report.page import write_page
 from trimtab.report.trace import trace_page
 from trimtab.simulate.run import World, simulate
 from trimtab.traces.describe import Description, describe
 from trimtab.traces.trace import LeftOut
 
-CHARTS = {"compare": 6, "deadlines": 7, "evaluate": 14, "trace": 4}
+CHARTS = {"compare": 6, "deadlines": 7, "evaluate": 14, "study": 2, "trace": 4}
 HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=2">&amp;\'"%{x}'
 
 
@@ -68,13 +69,14 @@ class Visit:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
     made = {
         "compare": compare_page(runs(ties=1)),
         "deadlines": compare_page(runs_with_deadlines()),
         "evaluate": evaluate_page(evaluation()),
+        "study": ladder_page(study(folder / "study")),
         "trace": trace_page(described()),
     }
-    folder = tmp_path_factory.mktemp("pages")
     for name, html in made.items():
         write_page(folder / f"{name}.html", html)
     return {name: folder / f"{name}.html" for name in made}
