@@ -31,10 +31,11 @@ LADDER: Mapping[str, str] = {
     "Synergy": "synergy",
     "FIFO": "fifo:backfill=skip",
     "EDF": "edf:backfill=skip",
-    "LST": "sensascale:pair_scope=off,adjust=false",
+    "LST": "sensascale:pair_scope=off,adjust=false,free_pool=false",
     "+pairing": "sensascale:adjust=false",
     "+adjustment": "sensascale",
-    "+rescue": "sensascale-plus",
+    "+rescue": "sensascale:preempt_be=rescue",
+    "sensascale-plus": "sensascale-plus",
 }
 THIN_LADDER: Mapping[str, str] = {"Chronus MILP": "chronus:selector=milp"}
 
