@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from trimtab.cluster import Cluster, Pace, Placement
-from trimtab.job import FULL_SPEED_PPM, JobFacts
+from trimtab.curve import FULL_SPEED_PPM
+from trimtab.job import JobFacts
 from trimtab.knobs import Knobs, Value
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.policy import Policy

@@ -13,8 +13,10 @@ from trimtab.simulate.workload import Estimator as PythonEstimator
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]
 JobTuple = tuple[Any, ...]
-# age_ms, idle_ms, members; sums; whether it thrashes; jobs stuck and the first of them
-Stay = tuple[Ints, Ints, Shorts, NDArray[np.uint8], tuple[int, int, int, int, int], bool, int, int]
+# ids, age_ms, left_ms, idle_ms, members, fair; sums; whether it thrashes; jobs stuck and the first of them
+Stay = tuple[
+    Shorts, Ints, Ints, Ints, Shorts, NDArray[np.uint8], tuple[int, int, int, int, int], bool, int, int
+]
 Flags = NDArray[np.bool_]
 
 built: str  # compiler, its version and the options
@@ -78,6 +80,7 @@ class Plan:
         payment: bool,
     ) -> None: ...
     def set_planner(self, planner: Planner) -> None: ...
+    def set_native(self, decider: Decider) -> None: ...
     def set_lucid(self, rules: LucidRules) -> None: ...
 
 class Pairing: ...
@@ -127,6 +130,14 @@ def add_hooks(plan: Plan, policy: str, facts: Sequence[JobFacts], told: PolicyPl
 class Workload:
     @property
     def widths(self) -> list[int]: ...
+    def add_wants(
+        self,
+        service: Shorts,
+        services: Sequence[tuple[int, Sequence[int], Sequence[int]]],
+        known_curve: Shorts,
+        true_curve: Shorts,
+        curves: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int], int]],
+    ) -> None: ...
 
 class Estimator: ...
 
@@ -158,9 +169,9 @@ class Engine:
     def restore(self, state: dict[str, Any]) -> None: ...
     def active(self, job_id: int) -> JobTuple | None: ...
     def log_since(
-        self, event: int, share: int
-    ) -> tuple[Ints, Shorts, Shorts, Shorts, Shorts, Shorts, Shorts]: ...
-    def outcomes(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Flags, Ints]: ...
+        self, event: int, share: int, given: int
+    ) -> tuple[Ints, Shorts, Shorts, Shorts, Shorts, Shorts, Shorts, Ints, Shorts, Ints]: ...
+    def outcomes(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Flags, Ints, Ints, Ints]: ...
     def check_indexes(self) -> None: ...
 
 class Situation:
@@ -180,12 +191,13 @@ def oracle(told_ms: Ints) -> Estimator: ...
 def learner(estimator: PythonEstimator, facts: Sequence[JobFacts]) -> Estimator: ...
 def engine(
     workload: Workload,
-    vcs: Sequence[tuple[int, int, int]],
+    vcs: Sequence[tuple[int, int, int, int, int]],
     policy: str,
     plan: Plan,
     placement: str,
     restart_ms: Sequence[int],
     cold_start_ms: int,
+    adjust_ms: int,
     has_estimates: bool,
     estimator: Estimator | None,
     completed_gpu_ms: Sequence[int],

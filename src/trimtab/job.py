@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.curve import FULL_SPEED_PPM, Curve, Share
 from trimtab.errors import InvariantError, UnknownName
 from trimtab.profile import Profile
-
-# Work is counted in milliseconds x parts per million of full speed, so decimal speeds are exact.
-FULL_SPEED_PPM = 1_000_000
 
 
 class JobState(Enum):
@@ -47,6 +45,29 @@ _NEXT: dict[tuple[JobState, Move], JobState] = {
 # GPUs a job holds, as (node, GPUs) pairs; a node stands at most once.
 Nodes = tuple[tuple[int, int], ...]
 
+ServiceClass = Literal["strict", "soft", "best"]
+
+
+class Service(NamedTuple):
+    """What a job's user wants of it.
+
+    Attributes:
+        kind: `strict` (one deadline), `soft` (several, worth less and less), `best` (none: best effort).
+        deadlines_ms: Absolute, on the engine's clock, ascending. values: what each of them is worth if it is
+            the first that is met; both of shape (options,).
+    """
+
+    kind: ServiceClass = "best"
+    deadlines_ms: tuple[int, ...] = ()
+    values: tuple[int, ...] = ()
+
+    def later(self, by_ms: int) -> Service:
+        """Return the same wish of a job that is submitted so much later."""
+        return self._replace(deadlines_ms=tuple(deadline_ms + by_ms for deadline_ms in self.deadlines_ms))
+
+
+BEST_EFFORT = Service()
+
 
 class JobFacts(NamedTuple):
     """What a scheduler is told when a job is submitted."""
@@ -61,6 +82,15 @@ class JobFacts(NamedTuple):
     spread_ppm: int = FULL_SPEED_PPM // 2  # speed when the gang is not consolidated
     members: int = 1  # jobs of one width that are simulated side by side as this one (aggregation)
     profile: Profile | None = None  # what it is measured to use; a policy that profiles looks only afterwards
+    service: Service = BEST_EFFORT
+    curve: Curve | None = None  # its speed by CPU and memory, as far as is known; None: they do not matter
+
+    def submitted(self, submit_ms: int) -> JobFacts:
+        """Return what the same job is if it is submitted at another instant: its deadlines move along."""
+        if not self.service.deadlines_ms:
+            return JobFacts(self.label, submit_ms, *self[2:])
+        service = self.service.later(submit_ms - self.submit_ms)
+        return JobFacts(self.label, submit_ms, *self[2:-2], service, self.curve)
 
 
 class JobView:
@@ -87,6 +117,10 @@ class JobView:
         submit_job_ms: `ClusterView.job_ms` when it was submitted.
         partner: The job it shares them with, None if nobody.
         until_ms: When it loses its GPUs and its work if it has not finished, None for never.
+        share: CPU and memory it was given by its policy; None for the proportional part of its nodes'.
+        resized_ms: When they were changed last while it ran, None for never. resizes: how often.
+        note: What its policy wrote down about it last; the policy alone knows what it means.
+        promise_ms: By when its policy promised that it will have finished, None for no promise.
         stamp: Counts its changes, so that entries made before one are known to be stale.
     """
 
@@ -107,13 +141,18 @@ class JobView:
         "level",
         "member_gpus",
         "nodes",
+        "note",
         "overhead_ms",
         "paid_ms",
         "partner",
         "place",
         "preemptions",
+        "promise_ms",
         "promotions",
         "renewal_ms",
+        "resized_ms",
+        "resizes",
+        "share",
         "shielded",
         "since_ms",
         "speed_ppm",
@@ -160,6 +199,11 @@ class JobView:
         self.submit_job_ms = 0
         self.partner: int | None = None
         self.until_ms: int | None = None
+        self.share: Share | None = None
+        self.resized_ms: int | None = None
+        self.resizes = 0
+        self.note: tuple[int, ...] = ()
+        self.promise_ms: int | None = None
         self.stamp = 0
 
     def copy(self) -> JobView:

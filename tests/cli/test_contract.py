@@ -49,7 +49,7 @@ VERBS = {
     "trace fetch": [],
     "policies": [],
     "knobs": [],
-    "simulate": ["--policy", *SHARED, *RESULTS],
+    "simulate": ["--policy", "--report", *SHARED, *RESULTS],
     "compare": ["--policy", "--report", *SHARED, *RESULTS],
     "tune": ["--policy", "--at", *SHARED, *SEARCH],
     "evaluate": [
@@ -64,6 +64,16 @@ VERBS = {
         *SHARED,
         *SEARCH,
         *RESULTS,
+    ],
+    "study deadlines": [
+        "--grid",
+        "--policy",
+        "--seeds",
+        "--thin",
+        "--out",
+        "--report",
+        "--workers",
+        "--engine",
     ],
     "diagnose": ["--hours", "--line", "--executor", "--workers", "--address"],
     "replay": ["--executor", "--workers", "--address"],
@@ -141,7 +151,8 @@ def test_wide_comparisons_are_split_and_named_below(folder: Path, trimtab: Trimt
 
 RUN_KEYS = {
     "trimtab", "engine", "trace", "cluster", "policy", "knobs", "seed", "cpu_s", "events", "metrics",
-    "digest", "placement", "restart_cost_s", "estimates", "speeds", "models",
+    "digest", "placement", "restart_cost_s", "estimates", "speeds", "models", "curves", "mix", "curve_noise",
+    "adjust_cost_s",
 }  # fmt: skip
 METRICS = {
     "jobs", "finished", "rejected", "preemptions", "jct_s_mean", "jct_s_p50", "jct_s_p99", "wait_s_mean",

@@ -116,7 +116,7 @@ def test_gpus_under_two_jobs_are_used_once():
     """L2: from 10 to 60 two GPUs are under A and B. All 2 GPUs are used until 135, not more."""
     engine = _packed()
     assert engine.timeline is not None
-    assert list(shared_stretches(engine.timeline)) == [(10_000, 60_000, 2)]
+    assert list(shared_stretches(engine.timeline)) == [(10_000, 60_000, 2, ((0, 2),))]
     table = jobs_table(engine.workload, engine.outcomes)
     cluster = engine.cluster
     assert metrics_of(table, cluster, shared_gpu_s(engine.timeline))["gpu_utilisation"] == 1.0

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from trimtab.cluster import Cluster
-from trimtab.job import FULL_SPEED_PPM, JobFacts
+from trimtab.curve import FULL_SPEED_PPM
+from trimtab.job import JobFacts
 from trimtab.policies.lucid import Lucid
 from trimtab.profile import CUTS, Cuts, Profile
 from trimtab.simulate.engines import Simulation, make_engine

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import replay
 import strategies as some
 from trimtab.cluster import ClusterView
+from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import ConfigError
-from trimtab.job import FULL_SPEED_PPM, JobFacts
+from trimtab.job import JobFacts
 from trimtab.knobs import Knobs
 from trimtab.policies import tiresias
 from trimtab.policies.tiresias import Tiresias

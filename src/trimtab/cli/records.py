@@ -119,7 +119,13 @@ def _opened(path: Path, quiet: bool) -> tuple[Recorded, Request]:
     request = Request.of(recorded.header)
     world = request.world
     cost, speed = str(world.restart_cost_s), world.spread_speed
-    o.make_world(world.placement, cost, world.estimates, speed, world.seed, world.engine)
+    o.make_world(
+        *(world.placement, cost, world.estimates, speed, world.seed, world.engine),
+        curves=world.curves,
+        mix=world.mix,
+        curve_noise=world.curve_noise,
+        adjust_cost_s=world.adjust_cost_s,
+    )
     o.check_size(request.cluster)
     check_names(request.lines, request.ablate)
     for note in recorded.notes:

@@ -10,7 +10,9 @@ from trimtab.cli import options as o
 from trimtab.cli import show
 from trimtab.report.compare import compare_page
 from trimtab.report.page import write_page
-from trimtab.simulate.run import simulate_ties
+from trimtab.simulate.mix import USUAL_MIX
+from trimtab.simulate.run import NO_CURVES, simulate_ties
+from trimtab.traces.trace import Trace
 
 
 def simulate(
@@ -20,6 +22,8 @@ def simulate(
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
+    cores_per_node: o.CoresPerNode = None,
+    memory_gib_per_node: o.MemoryPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
@@ -29,10 +33,15 @@ def simulate(
     spread_speed: o.SpreadSpeed = 0.5,
     speeds: o.SpeedsName = "builtin",
     models: o.ModelsFrom = "column",
+    curves: o.CurvesName = NO_CURVES,
+    mix: o.MixText = USUAL_MIX,
+    curve_noise: o.CurveNoise = 0.0,
+    adjust_cost_s: o.AdjustCost = 0.0,
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
     seed: o.Seed = 0,
+    report: o.Report = None,
     jobs_out: o.JobsOut = None,
     timeline_out: o.TimelineOut = None,
     format: o.OutputFormat = "text",
@@ -42,10 +51,13 @@ def simulate(
 
     Example: trimtab simulate philly:jobs.csv.gz --policy tiresias --nodes 80
     """
-    show.check_writable([jobs_out, timeline_out])
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
+    show.check_writable([report, jobs_out, timeline_out])
+    world = o.make_world(
+        *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
+        *(curves, mix, curve_noise, adjust_cost_s),
+    )
     name, knobs = o.read_policy(policy, knob, preset)
-    machines = o.open_cluster(nodes, gpus_per_node, cluster)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
     trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
     result = simulate_ties(trace, machines, name, knobs, world, tie_seeds)
     show.notice_rejected(result.timeline, quiet)
@@ -53,6 +65,8 @@ def simulate(
         show.write_jobs(jobs_out, [("", result.jobs)])
     if timeline_out is not None:
         show.write_timeline(timeline_out, [("", result.timeline)])
+    if report is not None:
+        write_page(report, compare_page([result], _first_day(trace)))
     if format == "json":
         show.print_json(result.jsonable())
         return
@@ -68,6 +82,8 @@ def compare(
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
+    cores_per_node: o.CoresPerNode = None,
+    memory_gib_per_node: o.MemoryPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
@@ -77,6 +93,10 @@ def compare(
     spread_speed: o.SpreadSpeed = 0.5,
     speeds: o.SpeedsName = "builtin",
     models: o.ModelsFrom = "column",
+    curves: o.CurvesName = NO_CURVES,
+    mix: o.MixText = USUAL_MIX,
+    curve_noise: o.CurveNoise = 0.0,
+    adjust_cost_s: o.AdjustCost = 0.0,
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -92,9 +112,12 @@ def compare(
     Example: trimtab compare jobs.csv --nodes 60 --policy fifo --policy tiresias
     """
     show.check_writable([report, jobs_out, timeline_out])
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
+    world = o.make_world(
+        *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
+        *(curves, mix, curve_noise, adjust_cost_s),
+    )
     chosen = o.read_policies(policy, knob, preset)
-    machines = o.open_cluster(nodes, gpus_per_node, cluster)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
     trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
     results = []
     with show.progress(quiet) as advance:
@@ -107,8 +130,7 @@ def compare(
     if timeline_out is not None:
         show.write_timeline(timeline_out, [(result.title, result.timeline) for result in results], "run")
     if report is not None:
-        first_day = trace.show(trace.zero_ms) if trace.dated else ""
-        write_page(report, compare_page(results, first_day))
+        write_page(report, compare_page(results, _first_day(trace)))
     if format == "json":
         show.print_json({"runs": [result.jsonable() for result in results]})
         return
@@ -116,6 +138,10 @@ def compare(
     spreads = [result.spread for result in results]
     show.print_metrics(_heading(len(trace), machines.gpus), columns, spreads)
     show.out.print(f"estimates: {estimates}; engine: {results[0].engine}; ratios are to the first column")
+
+
+def _first_day(trace: Trace) -> str:
+    return trace.show(trace.zero_ms) if trace.dated else ""
 
 
 def _heading(jobs: int, gpus: int) -> str:

@@ -20,7 +20,8 @@ from trimtab.knobs import Knobs, write
 from trimtab.report.evaluate import evaluate_page
 from trimtab.report.lines import Evaluation, Statistics
 from trimtab.report.page import write_page
-from trimtab.simulate.run import spread_of
+from trimtab.simulate.mix import USUAL_MIX
+from trimtab.simulate.run import NO_CURVES, spread_of
 from trimtab.simulate.trials import open_trials
 from trimtab.studies.evaluate import evaluate as walk_forward
 from trimtab.studies.lines import LINES, PAPER, PLUS, silent
@@ -38,12 +39,19 @@ _COLUMNS: dict[str, tuple[tuple[str, str, int], ...]] = {
     "jct": (("JCT", "jct_s_mean", 1), ("p99", "jct_s_p99", 0), ("wait", "wait_s_mean", 1)),
     "jct_p99": (("p99 JCT", "jct_s_p99", 0), ("JCT", "jct_s_mean", 1), ("wait", "wait_s_mean", 1)),
     "rho": (("rho<=1", "rho_le_1_share", 3), ("wait", "wait_s_mean", 1), ("JCT", "jct_s_mean", 1)),
+    "violations": (
+        ("lost", "slo_violation_rate_weighted", 4),
+        ("missed", "slo_violation_rate", 4),
+        ("JCT", "jct_s_mean", 1),
+    ),
 }
 _LEGENDS = {
     "wait": "in s; wait: mean, its ratio to the first line and its p99; JCT: mean job time",
     "jct": "in s; JCT: mean job time, its ratio to the first line and its p99; wait: mean",
     "jct_p99": "in s; p99 JCT: of job times, its ratio to the first line; JCT, wait: means",
     "rho": "rho<=1: share of jobs, its ratio to the first line; JCT, wait: means in s",
+    "violations": "lost: share of deadlines' value, its ratio to the first line; missed: share of deadlines; "
+    "JCT: mean in s",
 }
 
 
@@ -55,6 +63,8 @@ def tune(
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
+    cores_per_node: o.CoresPerNode = None,
+    memory_gib_per_node: o.MemoryPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
@@ -64,6 +74,10 @@ def tune(
     spread_speed: o.SpreadSpeed = 0.5,
     speeds: o.SpeedsName = "builtin",
     models: o.ModelsFrom = "column",
+    curves: o.CurvesName = NO_CURVES,
+    mix: o.MixText = USUAL_MIX,
+    curve_noise: o.CurveNoise = 0.0,
+    adjust_cost_s: o.AdjustCost = 0.0,
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     seed: o.Seed = 0,
@@ -84,12 +98,16 @@ def tune(
 
     Example: trimtab tune jobs.csv --policy tiresias --at 7d --nodes 64
     """
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
+    world = o.make_world(
+        *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
+        *(curves, mix, curve_noise, adjust_cost_s),
+    )
     plan = o.make_plan(objective, sampler, budget, "1h", arrivals_horizon, run_on, threshold, dwell)
     count = o.make_workers(executor, workers, address)
     name, running = o.read_policy(policy, knob, preset)
-    machines = o.open_cluster(nodes, gpus_per_node, cluster)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
     trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
+    o.check_objective(plan, trace)
     with open_trials(executor, count, engine, address) as trials:
         tuned = tune_at(trace, trace.instant_ms(at), machines, name, running, world, plan, trials)
     if format == "json":
@@ -144,6 +162,8 @@ def evaluate(
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
+    cores_per_node: o.CoresPerNode = None,
+    memory_gib_per_node: o.MemoryPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
@@ -153,6 +173,10 @@ def evaluate(
     spread_speed: o.SpreadSpeed = 0.5,
     speeds: o.SpeedsName = "builtin",
     models: o.ModelsFrom = "column",
+    curves: o.CurvesName = NO_CURVES,
+    mix: o.MixText = USUAL_MIX,
+    curve_noise: o.CurveNoise = 0.0,
+    adjust_cost_s: o.AdjustCost = 0.0,
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -190,14 +214,18 @@ def evaluate(
     wanted = [line.strip() for line in lines.split(",")]
     show.check_writable([report, journal, graph, jobs_out, timeline_out])
     records.check_outputs(journal, graph, wanted)
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
+    world = o.make_world(
+        *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
+        *(curves, mix, curve_noise, adjust_cost_s),
+    )
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
     plan = replace(o.with_forecasts(plan, arrivals, futures, background, aggregate), realised=realised)
     count = o.make_workers(executor, workers, address)
     again = repeats(tie_seeds, seeds, seed)
     name, base = o.read_policy(policy, knob, preset)
-    machines = o.open_cluster(nodes, gpus_per_node, cluster)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
     trace = o.with_models(o.open_trace(source, None, zone, thin, seed, quiet), world, quiet)
+    o.check_objective(plan, trace)
     parts = ablate or []
     request = Request(
         source=source,
@@ -299,14 +327,14 @@ def print_evaluation(found: Evaluation) -> None:
     goal, *others = _COLUMNS[objective]
     others.append(("preempt", "preemptions", 0))
     table = _grid(("line", goal[0], "ratio", *(heading for heading, _, _ in others), "switch", "search"))
-    base = found.lines[0].metrics[goal[1]]
+    base = found.lines[0].metrics.get(goal[1])
     for line in found.lines:
-        value = line.metrics[goal[1]]
+        value = line.metrics.get(goal[1])
         table.add_row(
             line.name,
             show.number(value, goal[2]),
             f"{value / base:.2f}x" if base and value is not None else "-",
-            *(show.number(line.metrics[metric], digits) for _, metric, digits in others),
+            *(show.number(line.metrics.get(metric), digits) for _, metric, digits in others),
             str(line.switches),
             f"{line.seconds['search'] + line.seconds.get('fixed_week_search', 0.0):.1f}",
         )

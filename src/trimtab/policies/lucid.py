@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from trimtab.cluster import ClusterView, FreeMap, VirtualCluster
-from trimtab.job import FULL_SPEED_PPM, JobView
+from trimtab.curve import FULL_SPEED_PPM
+from trimtab.job import JobView
 from trimtab.knobs import Knob, Knobs, Space, Value
 from trimtab.policies.policy import BACKFILL, Decision, Plan, Start, WholePass, ppm
 from trimtab.profile import CUTS, Profile

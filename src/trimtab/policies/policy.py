@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from trimtab.cluster import ClusterView, FreeMap
+from trimtab.curve import FULL_SPEED_PPM, Share
 from trimtab.errors import ConfigError
-from trimtab.job import FULL_SPEED_PPM, JobState, JobView, Nodes
+from trimtab.job import JobState, JobView, Nodes
 from trimtab.knobs import Knob, Knobs, Space
 
 BACKFILL = Knob(
@@ -57,12 +58,14 @@ class Start:
     Attributes:
         until_ms: When the job loses its GPUs and its work if it has not finished, None for never.
         beside: A running job of as many GPUs on one node, to share them; both run at the speeds of a pair.
+        share: CPU and memory, for a job on one node; None for the proportional part, which is always free.
     """
 
     job_id: int
     nodes: Nodes | None = None
     until_ms: int | None = None
     beside: int | None = None
+    share: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,28 @@ class Lease:
     renewal_ms: int  # see JobView
 
 
-Decision = Start | Preempt | Lease
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Change the CPU and memory of a running job on one node; None for the proportional part of it."""
+
+    job_id: int
+    share: Share | None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Write down what the policy must know of an active job later; it replaces what was written before.
+
+    The engine keeps notes with the jobs, in snapshots as well. A promise counts in the metrics: whether the
+    job has finished by then.
+    """
+
+    job_id: int
+    note: tuple[int, ...]
+    promise_ms: int | None = None
+
+
+Decision = Start | Preempt | Lease | Resize | Note
 
 
 @runtime_checkable
@@ -151,6 +175,7 @@ class Plan:
         quantum_ms: Passes happen only at multiples of this; 0 = at every event.
         needs_estimates: Whether the order reads `estimate_ms`.
         needs_nodes: Whether it matters on which node a job is.
+        gives_shares: Whether the policy gives CPU and memory to jobs.
         history_weight: Weight of the history mean in predicted estimates, the rest is the model's.
         retrain_ms, rescore: How often estimates are retrained, and whether queued jobs are estimated anew.
         refresh_ms: How often the plan is made anew from the services of completed jobs; 0 = never.
@@ -169,6 +194,7 @@ class Plan:
     quantum_ms: int = 0
     needs_estimates: bool = False
     needs_nodes: bool = False
+    gives_shares: bool = False
     history_weight: float = 0.0
     retrain_ms: int = 86_400_000
     rescore: bool = False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from trimtab.job import FULL_SPEED_PPM, JobView
+from trimtab.curve import FULL_SPEED_PPM
+from trimtab.job import JobView
 from trimtab.knobs import Knob, Knobs, Space
 from trimtab.policies.policy import BACKFILL, MIN_RUN, Key, Plan, QueuePolicy
 

@@ -14,7 +14,8 @@ from heapq import heapify, heappop, heapreplace
 from typing import ClassVar
 
 from trimtab.cluster import ClusterView, FreeMap
-from trimtab.job import FULL_SPEED_PPM, JobView
+from trimtab.curve import FULL_SPEED_PPM
+from trimtab.job import JobView
 from trimtab.knobs import Knob, Knobs, Space
 from trimtab.policies.fairness import PPM, Crowding, log2_units
 from trimtab.policies.policy import Decision, Lease, Plan, Preempt, Start, WholePass, ppm, walk_through

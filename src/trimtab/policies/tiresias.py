@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from trimtab.job import FULL_SPEED_PPM, JobView
+from trimtab.curve import FULL_SPEED_PPM
+from trimtab.job import JobView
 from trimtab.knobs import Knob, Knobs, Space, Value
 from trimtab.policies.policy import MIN_RUN, Key, Plan, QueuePolicy, graded_change_ms, ppm
 

@@ -23,6 +23,12 @@ TERMS: dict[str, str] = {
     "and none is marked as best.",
     "Makespan": "From the first submission to the last completion; one long job can decide it.",
     "ρ ≤ 1": "Jobs that finish no later than with a fair share of the cluster of their own.",
+    "Deadlines missed": "Share of the jobs with a deadline that did not finish by their first one; jobs that "
+    "never finished have missed it. Jobs of best effort are left out.",
+    "Value lost": "The mean share of a job's best value that it lost: a job that meets a later deadline "
+    "loses a part, one that meets none loses all.",
+    "Tardiness": "How long after its first deadline a job finishes, 0 if before.",
+    "To the first start": "From submission to a job's first start; Queue counts later waiting as well.",
     "Ratio": "The small grey number under a value: the value over the first one's. 0.50× is half.",
     "Best": "The best value of a measure. None is marked where all are equal, or where the spread over tie "
     "orders leaves it open.",

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import ConfigError
 from trimtab.forecast.arrivals import DAYS_AGO, METHODS, Arrivals, day_again, forecast_arrivals
 from trimtab.forecast.backtest import FULL, belief, best_arrivals
 from trimtab.forecast.history import Integers, Past
 from trimtab.forecast.remaining import LocalPredictor
-from trimtab.job import FULL_SPEED_PPM, JobFacts
+from trimtab.job import JobFacts
 from trimtab.search.futures import Future, situation_of, supposed
 from trimtab.search.scene import Scene
 from trimtab.simulate.whatif import Situation
@@ -180,7 +181,7 @@ def _whole_ms(scene: Scene, left_ms: Integers) -> list[int]:
 def _copies(facts: Sequence[JobFacts], coming: Arrivals) -> list[JobFacts]:
     """Return what the arrivals will have submitted."""
     return [
-        JobFacts(one.label, submit_ms, *one[2:])
+        one.submitted(submit_ms)
         for one, submit_ms in zip(
             (facts[row] for row in coming.source.tolist()), coming.submit_ms.tolist(), strict=True
         )

@@ -15,7 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.job import FULL_SPEED_PPM, JobState
+from trimtab.curve import FULL_SPEED_PPM
+from trimtab.job import JobState
 from trimtab.knobs import Knobs
 from trimtab.objective import Measured
 from trimtab.search.sampler import design

@@ -13,8 +13,8 @@ from typing import Any
 
 import polars as pl
 
+from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import InputError, UnknownName
-from trimtab.job import FULL_SPEED_PPM
 from trimtab.profile import Profile
 from trimtab.simulate.speed import Config, SpeedTable, config_text
 from trimtab.simulate.workload import profiles_of

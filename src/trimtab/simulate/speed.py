@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from trimtab.job import FULL_SPEED_PPM
+from trimtab.curve import FULL_SPEED_PPM
 from trimtab.profile import CUTS, JUMBO, MEDIUM, SCORES, TINY, Cuts, Profile
 
 # A job's configuration: what it trains, and whether in mixed precision.

@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 
 import polars as pl
 
+from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import InputError, UnknownName
-from trimtab.job import FULL_SPEED_PPM
 from trimtab.profile import Profile
 from trimtab.simulate.speed import BUILTIN, Config, SpeedTable, config_text
 from trimtab.traces.columns import Table, number, read_table

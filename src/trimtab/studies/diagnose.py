@@ -29,9 +29,9 @@ from trimtab.control.advisor import BACKGROUND, Futures
 from trimtab.control.guardrails import Tenure
 from trimtab.control.journal import Recorded
 from trimtab.control.rounds import Round
+from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import ConfigError, InputError, UnknownName
 from trimtab.forecast.backtest import FULL
-from trimtab.job import FULL_SPEED_PPM
 from trimtab.knobs import Knobs
 from trimtab.objective import find_objective
 from trimtab.search.futures import Future, situation_of

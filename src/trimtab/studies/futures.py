@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trimtab.job import FULL_SPEED_PPM, JobView
+from trimtab.curve import FULL_SPEED_PPM
+from trimtab.job import JobView
 from trimtab.search.futures import Future, situation_of, snapshot_at
 from trimtab.simulate.engines import Simulation
 from trimtab.simulate.state import Environment, Snapshot
@@ -62,7 +63,7 @@ def last_hour_again(
     recent = [job for job, out in enumerate(rejected, first) if not out]
     future = Future(
         [_guess_ms(job) for job in snapshot.jobs],
-        [truth.facts[job]._replace(submit_ms=truth.facts[job].submit_ms + interval_ms) for job in recent],
+        [truth.facts[job].submitted(truth.facts[job].submit_ms + interval_ms) for job in recent],
         [_guess_ms(active[job]) if job in active else truth.duration_ms[job] for job in recent],
     )
     return situation_of(snapshot, future, engine.cluster, policy, environment, interval_ms)

@@ -357,7 +357,7 @@ class Forecasted:
         between = () if background_ms is None else stage.between(background_ms)
         self.instants: Sequence[int] = sorted([*stage.hours, *between])
         whole = replace(stage.whole, zero_ms=stage.trace.zero_ms)
-        self._watch = Watch(whole, stage.start_ms, stage.end_ms, stage.world.spread_ppm)
+        self._watch = Watch(whole, stage.start_ms, stage.end_ms, stage.world)
 
     @property
     def graph(self) -> Graph | None:
