@@ -1,4 +1,4 @@
-"""`--curves`, `--mix`, noisy estimates, nodes with CPU and memory, and `trace deadlines`, from the command line."""
+"""`--curves`, `--mix`, noisy estimates, CPU and memory of nodes, `trace deadlines`: from the command line."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_refusals(jobs: Path, trimtab: Trimtab, words: str, said: str) -> None:
 
 EVALUATE = (
     "evaluate jobs.csv --policy srtf --window 0s..1h --nodes 1 --gpus-per-node 4 --cores-per-node 20 "
-    "--budget 2 --lines fixed,selftune --executor local --quiet --curves curves.csv --mix 1 --curve-noise 0.2 "
+    "--budget 2 --lines fixed,selftune --executor local --quiet --curves curves.csv --mix 1 --curve-noise .2 "
     "--estimates noisy:0.4 --seed 3 --journal out.jsonl"
 )
 

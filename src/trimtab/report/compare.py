@@ -15,7 +15,7 @@ from trimtab.report.slack import slack_over_time
 from trimtab.report.tables import DEADLINES, JCTS, OTHERS, WAITS
 from trimtab.report.views import View
 from trimtab.simulate.metrics import Metrics
-from trimtab.simulate.run import RunResult
+from trimtab.simulate.run import NO_CURVES, RunResult, World
 
 _SAME_S = 60.0  # completion times this close count as the same
 
@@ -141,12 +141,24 @@ def _facts(results: Sequence[RunResult], first_day: str) -> tuple[tuple[str, str
         ("Placement", _all(one.placement for one in worlds)),
         ("Restart of a preempted job", _all(cost)),
         ("Run-time estimates", _all(one.estimates for one in worlds)),
+        *_curve_facts(worlds),
         ("Policies", _all(one.policy for one in results)),
         ("Second 0", first_day),
         ("Seed", _all(str(one.seed) for one in worlds)),
         texts.version_fact(),
         texts.digest_fact(first.provenance),
     )
+
+
+def _curve_facts(worlds: Sequence[World]) -> list[tuple[str, str]]:
+    """Return what is known of speed by CPU and memory; nothing where these do not matter."""
+    texts = {
+        f"{one.curves}, models drawn by {one.mix}, up to {one.curve_noise:.0%} off, "
+        f"{one.adjust_cost_s:g} s a change"
+        for one in worlds
+        if one.curves != NO_CURVES
+    }
+    return [("Speed by CPU and memory", _all(sorted(texts)))] if texts else []
 
 
 def _all(values: Iterable[str]) -> str:
