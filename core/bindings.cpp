@@ -375,6 +375,7 @@ NB_MODULE(_core, module) {
         .value("remaining_service", Rank::remaining_service)
         .value("seniority", Rank::seniority)
         .value("gittins", Rank::gittins)
+        .value("due", Rank::due)
         .value("hook", Rank::hook);
     nb::enum_<Regrade>(module, "Regrade")
         .value("immediate", Regrade::immediate)
@@ -406,6 +407,9 @@ NB_MODULE(_core, module) {
         .def_rw("needs_estimates", &Plan::needs_estimates)
         .def_rw("needs_nodes", &Plan::needs_nodes)
         .def("set_lucid", [](Plan& plan, std::shared_ptr<LucidRules> rules) { plan.lucid = std::move(rules); }, "rules"_a)
+        .def("set_due", [](Plan& plan, const Column<std::int64_t>& due_ms) {
+            plan.due_ms = std::make_shared<const std::vector<Ms>>(copied(due_ms));
+        }, "due_ms"_a)
         .def_rw("history_weight", &Plan::history_weight)
         .def_rw("retrain_ms", &Plan::retrain_ms)
         .def_rw("rescore", &Plan::rescore)
