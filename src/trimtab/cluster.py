@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from trimtab.curve import FULL_SPEED_PPM, Curve
+from trimtab.curve import FULL_SPEED_PPM, Curve, Share
 from trimtab.errors import ConfigError
-from trimtab.job import Jobs, JobView, Nodes, Share
+from trimtab.job import Jobs, JobView, Nodes
 from trimtab.profile import PairSpeeds
 
 Placement = Literal["count", "consolidated", "relaxed"]

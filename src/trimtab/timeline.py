@@ -19,7 +19,7 @@ class Event(NamedTuple):
     """One thing that happened. `job` is the dense id, None for an event of the whole cluster."""
 
     time_ms: int
-    kind: str  # submit reject start preempt demote promote finish knobs
+    kind: str  # submit reject start preempt demote promote finish knobs resize
     job: int | None = None
     nodes: Nodes = ()
     detail: str = ""

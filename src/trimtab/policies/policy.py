@@ -175,6 +175,7 @@ class Plan:
         quantum_ms: Passes happen only at multiples of this; 0 = at every event.
         needs_estimates: Whether the order reads `estimate_ms`.
         needs_nodes: Whether it matters on which node a job is.
+        gives_shares: Whether the policy gives CPU and memory to jobs.
         history_weight: Weight of the history mean in predicted estimates, the rest is the model's.
         retrain_ms, rescore: How often estimates are retrained, and whether queued jobs are estimated anew.
         refresh_ms: How often the plan is made anew from the services of completed jobs; 0 = never.
@@ -193,6 +194,7 @@ class Plan:
     quantum_ms: int = 0
     needs_estimates: bool = False
     needs_nodes: bool = False
+    gives_shares: bool = False
     history_weight: float = 0.0
     retrain_ms: int = 86_400_000
     rescore: bool = False

@@ -4,17 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from operator import index
 
-from trimtab.cluster import ClusterView, FreeMap
+from trimtab.cluster import ClusterView, FreeMap, VirtualCluster
+from trimtab.curve import Share
 from trimtab.errors import ConfigError, TrimtabError
 from trimtab.job import JobView, Nodes
-from trimtab.policies.policy import Decision, Lease, Policy, Preempt, Start
+from trimtab.policies.policy import Decision, Lease, Note, Policy, Preempt, Resize, Start
 from trimtab.timeline import seconds
 
 Find = Callable[[int], JobView | None]
 
 _LATEST_MS = 1 << 60
+_MOST_NOTED = 1 << 62
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a policy decided, checked.
+
+    Attributes:
+        lost: Running jobs that lose their GPUs.
+        places: The GPUs of those that get some, in order. shares: CPU and memory where they were told.
+    """
+
+    lost: list[int] = field(default_factory=list)
+    places: dict[int, Nodes] = field(default_factory=dict)
+    shares: dict[int, Share] = field(default_factory=dict)
+    resizes: list[Resize] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
 
 @contextmanager
@@ -34,24 +54,28 @@ def answerable(policy: Policy, now_ms: Callable[[], int]) -> Iterator[None]:
 
 
 def check_decisions(
-    decisions: Iterable[Decision], pending: Find, running: Find, free: FreeMap, policy: str, now_ms: int
-) -> tuple[list[int], dict[int, Nodes], list[Lease]]:
-    """Check a policy's decisions: preemptions first, leases last.
+    decisions: Iterable[Decision],
+    pending: Find,
+    running: Find,
+    free: FreeMap,
+    policy: str,
+    now_ms: int,
+    may_share: bool = False,
+) -> Verdict:
+    """Check a policy's decisions: preemptions first, notes last. Shares must still be held against the nodes.
 
     Args:
         pending, running: Find a job of this virtual cluster by id, None if it is not there.
         free: The GPUs that are free; changed on the way.
         now_ms: The present.
-
-    Returns:
-        The running jobs that lose their GPUs, the places of those that get some, in order, and the leases.
+        may_share: Whether the policy's plan says that it gives CPU and memory.
 
     Raises:
         ConfigError: If a decision is not possible; it names the job and the rule.
     """
     decisions = list(decisions)
-    lost: list[int] = []
-    places: dict[int, Nodes] = {}
+    verdict = Verdict()
+    lost, places = verdict.lost, verdict.places
     for decision in decisions:
         if isinstance(decision, Preempt):
             job = running(decision.job_id)
@@ -61,10 +85,10 @@ def check_decisions(
             lost.append(job.id)
             if job.partner is None or job.partner in lost:
                 free.give(job.nodes)
-        elif not isinstance(decision, Start | Lease):
+        elif not isinstance(decision, Start | Lease | Resize | Note):
             raise ConfigError(
-                f"policy {policy} decides {decision!r}, which is neither Start nor Preempt nor Lease; "
-                "the run ends here."
+                f"policy {policy} decides {decision!r}, which is none of Start, Preempt, Lease, Resize and "
+                "Note; the run ends here."
             )
     shared: set[int] = set()
     for decision in decisions:
@@ -83,14 +107,83 @@ def check_decisions(
                 raise _refusal(policy, decision, job, "its GPUs are not free")
             free.take(nodes)
             places[job.id] = nodes
-    leases = [decision for decision in decisions if isinstance(decision, Lease)]
-    for lease in leases:
-        job = running(lease.job_id) or pending(lease.job_id)
-        if job is None or not (job.id in places or (job.nodes and job.id not in lost)):
-            raise _refusal(policy, lease, job, "it does not run")
-        if not _is_span(lease):
-            raise _refusal(policy, lease, job, "from, until and renewal must be whole ms, in order, above 0")
-    return lost, places, leases
+            if decision.share is not None:
+                verdict.shares[job.id] = _share(policy, decision, job, nodes, decision.share, may_share)
+    for decision in decisions:
+        if isinstance(decision, Lease):
+            verdict.leases.append(_lease(policy, decision, pending, running, verdict))
+        elif isinstance(decision, Resize):
+            verdict.resizes.append(_resize(policy, decision, running, verdict, may_share))
+        elif isinstance(decision, Note):
+            verdict.notes.append(_note(policy, decision, pending, running))
+    return verdict
+
+
+def _lease(policy: str, lease: Lease, pending: Find, running: Find, verdict: Verdict) -> Lease:
+    job = running(lease.job_id) or pending(lease.job_id)
+    if job is None or not (job.id in verdict.places or (job.nodes and job.id not in verdict.lost)):
+        raise _refusal(policy, lease, job, "it does not run")
+    if not _is_span(lease):
+        raise _refusal(policy, lease, job, "from, until and renewal must be whole ms, in order, above 0")
+    return lease
+
+
+def _resize(policy: str, resize: Resize, running: Find, verdict: Verdict, may_share: bool) -> Resize:
+    job = running(resize.job_id)
+    if job is None or job.id in verdict.lost or any(one.job_id == job.id for one in verdict.resizes):
+        raise _refusal(policy, resize, job, "it does not run, or is resized twice")
+    if resize.share is None:
+        return resize
+    return Resize(job.id, _share(policy, resize, job, job.nodes, resize.share, may_share))
+
+
+def _share(
+    policy: str, decision: Start | Resize, job: JobView, nodes: Nodes, share: Share, may_share: bool
+) -> Share:
+    """Return a job's CPU and memory as plain whole numbers, if it may have them at all."""
+    if not may_share:
+        raise _refusal(policy, decision, job, "its plan does not say `gives_shares`")
+    cores, memory_mib = index(share[0]), index(share[1])
+    least_mib = job.gpus * (job.facts.curve.footprint_mib if job.facts.curve is not None else 0)
+    if len(nodes) != 1 or job.partner is not None:
+        raise _refusal(policy, decision, job, "only a job for itself on one node is given CPU and memory")
+    if cores < 1 or memory_mib < least_mib:
+        rule = f"{Share(cores, memory_mib).text()} are below 1 core and {least_mib} MiB"
+        raise _refusal(policy, decision, job, rule)
+    return Share(cores, memory_mib)
+
+
+def _note(policy: str, note: Note, pending: Find, running: Find) -> Note:
+    job = running(note.job_id) or pending(note.job_id)
+    values = (*note.note, 0 if note.promise_ms is None else note.promise_ms)
+    if job is None:
+        raise _refusal(policy, note, job, "it is neither pending nor running here")
+    if any(type(value) is not int or abs(value) > _MOST_NOTED for value in values):
+        raise _refusal(policy, note, job, f"{note.note!r} and its promise must be whole numbers of 63 bits")
+    return note
+
+
+def check_shares(verdict: Verdict, running: Iterable[JobView], vc: VirtualCluster, policy: str) -> None:
+    """Refuse decisions after which a node would have to give more CPU or memory than it has.
+
+    Raises:
+        ConfigError: It names the node, what is asked of it and what it has.
+    """
+    resized = {one.job_id: one.share for one in verdict.resizes}
+    asked: dict[int, Share] = {}
+    held = [(job.nodes, resized.get(job.id, job.share)) for job in running if job.id not in verdict.lost] + [
+        (nodes, verdict.shares.get(job_id)) for job_id, nodes in verdict.places.items()
+    ]
+    for nodes, share in held:
+        for node, gpus in nodes:
+            part, before = share or vc.proportional(gpus), asked.get(node, Share(0, 0))
+            asked[node] = Share(before.cores + part.cores, before.memory_mib + part.memory_mib)
+    for node, sum_ in asked.items():
+        if sum_.cores > vc.cores_per_node or sum_.memory_mib > vc.memory_mib_per_node:
+            raise ConfigError(
+                f"policy {policy} asks node {vc.first_node + node} for {sum_.text()}, and it has "
+                f"{vc.node_share.text()}; the run ends here."
+            )
 
 
 def _is_span(lease: Lease) -> bool:

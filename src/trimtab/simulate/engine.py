@@ -7,12 +7,13 @@ one scheduling pass in each virtual cluster where something happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from heapq import heappop, heappush
+from types import MappingProxyType
 
-from trimtab.cluster import Cluster, ClusterView, is_spread
-from trimtab.curve import FULL_SPEED_PPM
+from trimtab.cluster import Cluster, ClusterView
+from trimtab.curve import FULL_SPEED_PPM, Share
 from trimtab.errors import ConfigError, InvariantError, Thrashing
 from trimtab.job import JobState, JobView, Move, Nodes
 from trimtab.knobs import Knobs
@@ -20,7 +21,7 @@ from trimtab.policies.policy import Plan, Policy, QueuePolicy, WholePass, is_key
 from trimtab.simulate.decisions import answerable, check_review, lease_due_ms
 from trimtab.simulate.partition import FIRST_RUNNING_PLACE, Partition, queue_order, runs_first
 from trimtab.simulate.queue import JobClass
-from trimtab.simulate.sharing import beside, carry_out, expire, give_back
+from trimtab.simulate.sharing import carry_out, expire, give_back, how, speed_ppm
 from trimtab.simulate.state import Environment, Outcomes, Record, Snapshot, Update
 from trimtab.simulate.walk import Walk
 from trimtab.simulate.workload import Workload
@@ -527,7 +528,13 @@ class Engine:
     def _view(self, part: Partition) -> ClusterView:
         return part.view(self.now_ms, tuple(self._completed[: self._sampled[0]]), self.environment)
 
-    def _commit(self, part: Partition, lost: list[JobView], places: dict[int, Nodes]) -> None:
+    def _commit(
+        self,
+        part: Partition,
+        lost: list[JobView],
+        places: dict[int, Nodes],
+        shares: Mapping[int, Share] = MappingProxyType({}),
+    ) -> None:
         """Preempt, then start, in walk order; then each queue stands as running jobs first, pending after."""
         if not lost and not places and not part.behind:
             return
@@ -538,7 +545,7 @@ class Engine:
         for job in lost:
             self._stop(part, job)
         for job_id, nodes in places.items():
-            self._start(part, self._jobs[job_id], nodes)
+            self._start(part, self._jobs[job_id], nodes, shares.get(job_id))
         for job in sorted(settlers, key=queue_order):
             self._running_place += 1
             job.place = self._running_place
@@ -551,17 +558,16 @@ class Engine:
         part.behind.clear()
         part.dirty = False
 
-    def _start(self, part: Partition, job: JobView, nodes: Nodes) -> None:
+    def _start(self, part: Partition, job: JobView, nodes: Nodes, share: Share | None) -> None:
         now_ms = self.now_ms
         job.move(Move.START)
-        job.nodes = nodes
+        job.nodes, job.share = nodes, share
         job.since_ms = job.started_ms = now_ms
         if job.first_ms is None:
             job.first_ms = now_ms
         if job.first_start_ms is None:
             job.first_start_ms = now_ms
-        spread = self._relaxed and is_spread(nodes, part.vc.gpus_per_node)
-        job.speed_ppm = job.facts.spread_ppm if spread else FULL_SPEED_PPM
+        job.speed_ppm = speed_ppm(self, part, job)
         if part.preemptive and self.plan.min_run_ms:
             job.shielded = True
             part.index.add(0, job.level, nodes, -1)
@@ -570,7 +576,7 @@ class Engine:
         for node, _ in nodes:
             if part.index.spare(part.levels - 1, node) < 0:
                 raise InvariantError(f"node {node} holds more GPUs than it has after job {job.id} started")
-        self._note("start", job.id, self._global(part, nodes), beside(self, job))
+        self._note("start", job.id, self._global(part, nodes), how(self, job))
         self._schedule(job)
 
     def _stop(self, part: Partition, job: JobView) -> None:
@@ -578,7 +584,7 @@ class Engine:
         self._note("preempt", job.id, self._global(part, job.nodes))
         part.drop(job)
         self._used_gpus -= job.gpus
-        job.nodes, job.shielded, job.until_ms = (), False, None
+        job.nodes, job.shielded, job.until_ms, job.share = (), False, None, None
         job.grant(None, None, None)
         job.preemptions += 1
         self.preemptions += 1
@@ -624,6 +630,8 @@ class Engine:
         record.held_ms = job.held_ms
         record.paid_ms = job.paid_ms
         record.preemptions = job.preemptions
+        record.resizes = job.resizes
+        record.promise_ms = job.promise_ms
         return record
 
     def _note(self, kind: str, job_id: int | None, nodes: Nodes = (), detail: str = "") -> None:

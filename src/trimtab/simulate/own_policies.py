@@ -18,24 +18,29 @@ from trimtab.policies.policy import (
     Policy,
     QueuePolicy,
     Start,
+    WholePass,
     by_arrival,
     graded_change_ms,
     graded_level,
 )
-from trimtab.simulate.decisions import check_decisions, check_review
+from trimtab.simulate.decisions import check_decisions, check_review, check_shares
 from trimtab.simulate.state import Environment
 
 if TYPE_CHECKING:
     from trimtab import _core
 
 # What the core is told of a whole pass: whether nothing is decided, who loses GPUs, who gets which, for whom
-# that ends at an instant or is beside another job; leases.
-Verdict = tuple[
+# that ends at an instant or is beside another job; leases; CPU and memory of those that start, then of those
+# that run (-1 cores: the proportional part); notes.
+Told = tuple[
     bool,
     list[int],
     list[tuple[int, Nodes]],
     list[tuple[int, int | None, int | None]],
     list[tuple[int, int, int, int]],
+    list[tuple[int, int, int]],
+    list[tuple[int, int, int]],
+    list[tuple[int, tuple[int, ...], int | None]],
 ]
 
 
@@ -55,6 +60,11 @@ def add_hooks(made: _core.Plan, policy: QueuePolicy, told: Plan, facts: Sequence
     if told.starve_ms is not None:
         made.starve = _core.Starve.hook
     _core.add_hooks(made, policy.name, facts, told)
+
+
+def plan_of(policy: Policy, knobs: Knobs) -> Plan:
+    """Return the plan of a whole-pass policy, of which only the part about estimates and placement counts."""
+    return policy.settings(knobs) if isinstance(policy, WholePass) else Plan()
 
 
 class Asked:
@@ -84,21 +94,34 @@ class Asked:
         free: list[int],
         job_ms: int,
         review_ms: int | None,
-    ) -> Verdict:
+    ) -> Told:
         """Return the policy's decisions, checked."""
         view = self._view(now_ms, home, pending, running, free, job_ms, review_ms)
         decisions = list(self._policy.decide(view, self._knobs_of(knobs)))
         if not decisions:
-            return True, [], [], [], []
+            return True, [], [], [], [], [], [], []
         free_map = self._free_map(home, free)
-        name = self._policy.name
-        lost, places, leases = check_decisions(decisions, pending.find, running.find, free_map, name, now_ms)
+        name, may_share = self._policy.name, plan_of(self._policy, self._knobs_of(knobs)).gives_shares
+        verdict = check_decisions(
+            decisions, pending.find, running.find, free_map, name, now_ms, may_share=may_share
+        )
+        if may_share:
+            check_shares(verdict, running, self._cluster.vcs[home], name)
         terms = [
             (one.job_id, one.until_ms, one.beside)
             for one in decisions
             if isinstance(one, Start) and (one.until_ms is not None or one.beside is not None)
         ]
-        return False, lost, list(places.items()), terms, [astuple(lease) for lease in leases]
+        return (
+            False,
+            verdict.lost,
+            list(verdict.places.items()),
+            terms,
+            [astuple(lease) for lease in verdict.leases],
+            [(job_id, *share) for job_id, share in verdict.shares.items()],
+            [(one.job_id, *(one.share or (-1, 0))) for one in verdict.resizes],
+            [(one.job_id, one.note, one.promise_ms) for one in verdict.notes],
+        )
 
     def next_review_ms(
         self,

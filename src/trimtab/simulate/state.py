@@ -37,6 +37,7 @@ class Environment:
         placement: How gangs are put on nodes.
         restart_ms: GPUs of a gang -> ms that a job holds them without progress when it resumes.
         cold_start_ms: The same at a job's first start.
+        adjust_ms: The same when CPU and memory of a running job are changed.
         estimator: Where run-time estimates come from, None for nowhere.
         completed_gpu_ms: Services of jobs completed before the simulation begins.
         speeds: How fast jobs are that share GPUs, None for full speed.
@@ -46,6 +47,7 @@ class Environment:
     placement: Placement = "consolidated"
     restart_ms: Callable[[int], int] = field(default_factory=lambda: flat_restart(62_000))
     cold_start_ms: int = 0
+    adjust_ms: int = 0
     estimator: Estimator | None = None
     completed_gpu_ms: tuple[int, ...] = ()
     speeds: PairSpeeds | None = None
@@ -73,6 +75,8 @@ class Record:
     preemptions: int = 0
     rejected: bool = False
     life_job_ms: int = 0  # integral of the number of active jobs of its virtual cluster over its life
+    resizes: int = 0
+    promise_ms: int | None = None  # by when its policy promised that it will have finished
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,8 +84,8 @@ class Outcomes:
     """What became of all jobs: the columns of their `Record`s, by dense id; each of shape (jobs,).
 
     Attributes:
-        first_start_ms, finish_ms: `NONE_MS` where it did not happen.
-        held_ms, paid_ms, preemptions, life_job_ms: 0 for jobs that did not finish.
+        first_start_ms, finish_ms, promise_ms: `NONE_MS` where it did not happen.
+        held_ms, paid_ms, preemptions, life_job_ms, resizes: 0 for jobs that did not finish.
         rejected: Whether no virtual cluster could ever hold the job.
     """
 
@@ -92,6 +96,8 @@ class Outcomes:
     preemptions: NDArray[np.int64]
     rejected: NDArray[np.bool_]
     life_job_ms: NDArray[np.int64]
+    resizes: NDArray[np.int64]
+    promise_ms: NDArray[np.int64]
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Outcomes:
@@ -104,6 +110,8 @@ class Outcomes:
             np.array([record.preemptions for record in records], dtype=np.int64),
             np.array([record.rejected for record in records], dtype=np.bool_),
             np.array([record.life_job_ms for record in records], dtype=np.int64),
+            np.array([record.resizes for record in records], dtype=np.int64),
+            _times([record.promise_ms for record in records]),
         )
 
     @property
@@ -121,6 +129,8 @@ class Outcomes:
             self.preemptions.tolist(),
             self.rejected.tolist(),
             self.life_job_ms.tolist(),
+            self.resizes.tolist(),
+            _times_or_none(self.promise_ms),
         )
         return [Record(*values) for values in zip(*columns, strict=True)]
 
