@@ -15,11 +15,12 @@ from trimtab.policies.fifo import Fifo
 from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Policy
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
+from trimtab.policies.synergy import Synergy
 from trimtab.policies.themis import Themis
 from trimtab.policies.tiresias import Tiresias
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid, Edf)
+    policy.name: policy for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid, Edf, Synergy)
 }
 
 
