@@ -62,6 +62,7 @@ struct Plan {
     std::shared_ptr<const std::vector<Ms>> due_ms;  // by job: the deadline it is queued by, for `Rank::due`
     std::shared_ptr<const Planner> planner;       // of a policy of one's own: the plan is what it makes
     std::shared_ptr<const Hooks> hooks;           // the same, and which of them are asked
+    std::shared_ptr<const Decider> native;        // decides a whole pass without Python
     std::optional<AuctionRules> auction;          // of Themis, which is no order
     bool hooks_level = false, hooks_change = false, hooks_consolidate = false;
 
