@@ -96,8 +96,8 @@ class Room:
     def add(self, seat: Seat, want: Option | None = None) -> None:
         """Let a job in with what it wants, or else its least share, for which others give back theirs.
 
-        Whoever has most cores for each GPU gives back first, then most memory, then by id. As each has at
-        most its proportional part afterwards, and the GPUs fit, this cannot fail.
+        Whoever has most cores for each GPU gives back first, then most memory, then who came first. As each
+        has at most its proportional part afterwards, and the GPUs fit, this cannot fail.
         """
         if want is not None and self.holds(want):
             seat.at = want
@@ -138,6 +138,6 @@ class Room:
         return found
 
 
-def _most_for_each_gpu(seat: Seat) -> tuple[int, int, int]:
+def _most_for_each_gpu(seat: Seat) -> tuple[int, int]:
     scale = FULL_SPEED_PPM
-    return -(seat.at.cores * scale // seat.gpus), -(seat.at.memory_mib * scale // seat.gpus), seat.id
+    return -(seat.at.cores * scale // seat.gpus), -(seat.at.memory_mib * scale // seat.gpus)
