@@ -131,6 +131,7 @@ class Crew:
         self.rooms = [Room(self.vc.node_share) for _ in range(self.vc.nodes)]
         self.held: dict[int, Nodes] = {}
         self.lost: list[int] = []
+        self._too_many = self.vc.gpus + 1  # GPUs for which there is no place, now and later in the walk
         self._free, self._lifted = (
             FreeMap(view.free.free, view.free.gpus_per_node, view.free.placement) for _ in range(2)
         )
@@ -142,8 +143,11 @@ class Crew:
         for job in jobs:
             nodes = self._kept(job)
             if nodes is None:
+                if job.gpus >= self._too_many:
+                    continue
                 nodes = self._found(self._free, job) or self._found(self._lifted, job)
                 if nodes is None:
+                    self._too_many = job.gpus
                     continue
                 self._free.take(nodes)
             self._lifted.take(nodes)

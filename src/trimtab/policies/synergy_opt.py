@@ -61,7 +61,7 @@ def _solved(seats: Sequence[Seat], cores: int, memory_mib: int) -> list[tuple[Se
     return [(seat, given[choices].pop()) for seat, choices in able]
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4096)
 def _optimum(kinds: Kinds, cores: int, memory_mib: int) -> tuple[tuple[int, ...], ...] | None:
     """Return how many jobs of each kind have each of its options, None if none was found."""
     if not kinds:
