@@ -18,6 +18,7 @@
 #include "python.hpp"
 #include "python_policy.hpp"
 #include "situation.hpp"
+#include "synergy.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -473,6 +474,13 @@ NB_MODULE(_core, module) {
 
     bind_python_policies(module);
     bind_lucid(module);
+    nb::enum_<SynergyRules::Order>(module, "SynergyOrder")
+        .value("fifo", SynergyRules::Order::fifo)
+        .value("srtf", SynergyRules::Order::srtf)
+        .value("las", SynergyRules::Order::las);
+    module.def("synergy", [](SynergyRules::Order order, bool gives, Ms round_ms) -> std::shared_ptr<Decider> {
+        return std::make_shared<Synergy>(SynergyRules{order, gives, round_ms});
+    }, "order"_a, "gives"_a, "round_ms"_a);
 
     nb::class_<SharedEstimator>(module, "Estimator");
     module.def("oracle", [](const Column<Ms>& told_ms) {

@@ -285,7 +285,7 @@ def cases(
     name = draw(st.sampled_from([*placed, *(often * 3)]))
     placements = [one for one in placements if name not in NEED_NODES or one != "count"]
     cluster = draw(clusters())
-    workload = draw(workloads(cluster, jobs_max, crowded=name == "lucid"))
+    workload = draw(workloads(cluster, jobs_max, crowded=name in NEED_NODES))
     space = find_policy(name).space
     first_ms = workload.facts[0].submit_ms if len(workload) else 0
     moments = st.one_of(

@@ -125,6 +125,13 @@ def planner(make: Callable[[tuple[int, ...]], Plan]) -> Planner: ...
 def decider(
     policy: str, facts: Sequence[JobFacts], decide: Callable[..., Any], review: Callable[..., int | None]
 ) -> Decider: ...
+
+class SynergyOrder:
+    fifo: ClassVar[SynergyOrder]
+    srtf: ClassVar[SynergyOrder]
+    las: ClassVar[SynergyOrder]
+
+def synergy(order: SynergyOrder, gives: bool, round_ms: int) -> Decider: ...
 def add_hooks(plan: Plan, policy: str, facts: Sequence[JobFacts], told: PolicyPlan) -> None: ...
 
 class Workload:

@@ -81,7 +81,7 @@ def check_nodes(view: ClusterView) -> None:
 
 
 @examples(200)
-@given(sensitive.cases(("synergy",), updates_max=2))
+@given(sensitive.cases(updates_max=2))
 def test_every_pass_keeps_what_synergy_promises(case):
     """Whole simulations with curves of all shapes, all orders and allocations, rounds, and hot updates; the
     engine, too, refuses nodes that would give more than they have. All jobs finish, as its own end checks."""
