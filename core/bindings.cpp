@@ -18,6 +18,7 @@
 #include "python.hpp"
 #include "python_policy.hpp"
 #include "situation.hpp"
+#include "synergy.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -421,6 +422,7 @@ NB_MODULE(_core, module) {
         .value("remaining_service", Rank::remaining_service)
         .value("seniority", Rank::seniority)
         .value("gittins", Rank::gittins)
+        .value("due", Rank::due)
         .value("hook", Rank::hook);
     nb::enum_<Regrade>(module, "Regrade")
         .value("immediate", Regrade::immediate)
@@ -454,6 +456,9 @@ NB_MODULE(_core, module) {
         .def("set_native", [](Plan& plan, std::shared_ptr<Decider> decider) { plan.native = std::move(decider); },
              "decider"_a)
         .def("set_lucid", [](Plan& plan, std::shared_ptr<LucidRules> rules) { plan.lucid = std::move(rules); }, "rules"_a)
+        .def("set_due", [](Plan& plan, const Column<std::int64_t>& due_ms) {
+            plan.due_ms = std::make_shared<const std::vector<Ms>>(copied(due_ms));
+        }, "due_ms"_a)
         .def_rw("history_weight", &Plan::history_weight)
         .def_rw("retrain_ms", &Plan::retrain_ms)
         .def_rw("rescore", &Plan::rescore)
@@ -470,6 +475,13 @@ NB_MODULE(_core, module) {
 
     bind_python_policies(module);
     bind_lucid(module);
+    nb::enum_<SynergyRules::Order>(module, "SynergyOrder")
+        .value("fifo", SynergyRules::Order::fifo)
+        .value("srtf", SynergyRules::Order::srtf)
+        .value("las", SynergyRules::Order::las);
+    module.def("synergy", [](SynergyRules::Order order, bool gives, Ms round_ms) -> std::shared_ptr<Decider> {
+        return std::make_shared<Synergy>(SynergyRules{order, gives, round_ms});
+    }, "order"_a, "gives"_a, "round_ms"_a);
 
     nb::class_<SharedEstimator>(module, "Estimator");
     module.def("oracle", [](const Column<Ms>& told_ms) {

@@ -30,6 +30,7 @@ class Rank:
     remaining_service: ClassVar[Rank]
     seniority: ClassVar[Rank]
     gittins: ClassVar[Rank]
+    due: ClassVar[Rank]
     hook: ClassVar[Rank]
 
 class Regrade:
@@ -80,6 +81,7 @@ class Plan:
         payment: bool,
     ) -> None: ...
     def set_planner(self, planner: Planner) -> None: ...
+    def set_due(self, due_ms: Ints) -> None: ...
     def set_native(self, decider: Decider) -> None: ...
     def set_lucid(self, rules: LucidRules) -> None: ...
 
@@ -125,6 +127,13 @@ def planner(make: Callable[[tuple[int, ...]], Plan]) -> Planner: ...
 def decider(
     policy: str, facts: Sequence[JobFacts], decide: Callable[..., Any], review: Callable[..., int | None]
 ) -> Decider: ...
+
+class SynergyOrder:
+    fifo: ClassVar[SynergyOrder]
+    srtf: ClassVar[SynergyOrder]
+    las: ClassVar[SynergyOrder]
+
+def synergy(order: SynergyOrder, gives: bool, round_ms: int) -> Decider: ...
 def add_hooks(plan: Plan, policy: str, facts: Sequence[JobFacts], told: PolicyPlan) -> None: ...
 
 class Workload:

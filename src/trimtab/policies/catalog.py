@@ -10,15 +10,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from trimtab.errors import ConfigError, UnknownName
+from trimtab.policies.edf import Edf
 from trimtab.policies.fifo import Fifo
 from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Policy
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
+from trimtab.policies.synergy import Synergy
 from trimtab.policies.themis import Themis
 from trimtab.policies.tiresias import Tiresias
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid)
+    policy.name: policy for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid, Edf, Synergy)
 }
 
 # Published settings other than the defaults, as `--knob` takes them: preset -> policy -> knobs.

@@ -20,6 +20,7 @@ _PROFILE_S = (30.0, 1200.0)
 _SHARING_CUTS = (0.80, 0.99)
 _QUIET_JOBS = (0.5, 10.0)  # per ten minutes
 _REFRESH_S = (86_400, 259_200, 604_800)
+_ROUNDS_S = (0, 60, 120, 300, 600, 1200)
 
 
 def search_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpace:
@@ -27,7 +28,8 @@ def search_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpa
 
     Tiresias is searched over a base threshold and a ratio (thresholds = base x ratio^i), which stay in
     order for any number of queues; Themis over all but its definition of fairness and what updates do to
-    leases; Lucid over a mode of sharing and what that mode uses; other policies over their own knobs.
+    leases; Lucid over a mode of sharing and what that mode uses; Synergy over orders, a few lengths of rounds
+    and what takes no integer programs; other policies over their own knobs.
     """
     if policy.name == "themis":
         return _themis_space(policy, base, placement)
@@ -35,12 +37,32 @@ def search_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpa
         return _tiresias_space(policy, base, placement)
     if policy.name == "lucid":
         return _lucid_space(policy, base)
+    if policy.name == "synergy":
+        return _synergy_space(policy, base)
     axes = tuple(_axis(knob) for knob in policy.space.knobs if knob.kind != "list")
     return SearchSpace(
         axes=axes,
         space=policy.space,
         to_values=lambda point: dict(point),
         to_point=lambda knobs: {axis.name: _axis_value(knobs[axis.name]) for axis in axes},
+        base=base,
+    )
+
+
+def _synergy_space(policy: Policy, base: Knobs) -> SearchSpace:
+    """Return a space small enough to try all of it; an order by estimates is in it if there must be some."""
+    axes = [
+        Axis("order", "choice", choices=("fifo", "las", *(("srtf",) if base["order"] == "srtf" else ()))),
+        Axis("round_s", "choice", choices=_ROUNDS_S),
+    ]
+    if base["allocation"] != "opt":
+        axes.append(Axis("allocation", "choice", choices=("proportional", "tune")))
+    names = [axis.name for axis in axes]
+    return SearchSpace(
+        axes=tuple(axes),
+        space=policy.space,
+        to_values=dict,
+        to_point=lambda knobs: {name: _axis_value(knobs[name]) for name in names},
         base=base,
     )
 

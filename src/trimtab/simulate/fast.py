@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from trimtab.errors import ConfigError
 from trimtab.job import JobFacts, JobState, JobView, Nodes
 from trimtab.knobs import Knobs
 from trimtab.objective import Stays, Totals
+from trimtab.policies.edf import Edf, due_ms
 from trimtab.policies.fifo import Fifo
 from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Plan, Policy, QueuePolicy, WholePass, ppm
@@ -193,6 +194,7 @@ _RANKS: dict[type, str] = {
     Qssf: "estimated_service",
     Srtf: "remaining",
     Srsf: "remaining_service",
+    Edf: "due",
 }
 
 
@@ -221,10 +223,17 @@ class _Settings:
         if not isinstance(policy, QueuePolicy):
             return self._whole_pass_plan(policy, knobs)
         if _is_built_in(policy):
-            return _built_in_plan(policy, knobs)
+            plan = _built_in_plan(policy, knobs)
+            if isinstance(policy, Edf):
+                plan.set_due(self._due_ms)
+            return plan
         plan = _core.Plan()
         plan.set_planner(_core.planner(partial(_own_plan, policy, knobs, self.workload.facts)))
         return plan
+
+    @cached_property
+    def _due_ms(self) -> NDArray[np.int64]:
+        return np.array([due_ms(facts) for facts in self.workload.facts], dtype=np.int64)
 
     def _whole_pass_plan(self, policy: Policy, knobs: Knobs) -> _core.Plan:
         """Return the plan of a policy that is asked, or of one that the core knows."""

@@ -12,14 +12,26 @@ from trimtab.curve import Curve
 from trimtab.job import BEST_EFFORT, Service
 from trimtab.knobs import Knobs
 from trimtab.policies.policy import Policy
+from trimtab.policies.synergy import Synergy
 from trimtab.simulate.workload import Workload
 
 if TYPE_CHECKING:
     from trimtab import _core
 
+
+def _synergy(knobs: Knobs) -> _core.Decider | None:
+    from trimtab import _core
+
+    allocation = knobs.choice("allocation")
+    if allocation == "opt":  # the solver of integer programs is Python's
+        return None
+    order = getattr(_core.SynergyOrder, knobs.choice("order"))
+    return _core.synergy(order, allocation == "tune", knobs.integer("round_s") * 1000)
+
+
 # Policy -> its twin in the core under some knobs; None where Python is asked, which only some policies need.
-NATIVE: dict[type[Policy], Callable[[Knobs], _core.Decider | None]] = {}
-ASKED_AT_TIMES: frozenset[type[Policy]] = frozenset()
+NATIVE: dict[type[Policy], Callable[[Knobs], _core.Decider | None]] = {Synergy: _synergy}
+ASKED_AT_TIMES: frozenset[type[Policy]] = frozenset({Synergy})
 
 Kind = TypeVar("Kind")
 
