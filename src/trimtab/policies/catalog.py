@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from trimtab.errors import ConfigError, UnknownName
+from trimtab.policies.chronus import Chronus
 from trimtab.policies.fifo import Fifo
 from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Policy
@@ -18,7 +19,7 @@ from trimtab.policies.themis import Themis
 from trimtab.policies.tiresias import Tiresias
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid)
+    policy.name: policy for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid, Chronus)
 }
 
 
