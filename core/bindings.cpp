@@ -130,7 +130,7 @@ struct SharedEstimator {
 };
 
 // A job as a tuple, in the order of `simulate/fast.py`.
-nb::tuple to_tuple(const Job& job, const Grades& grades) {
+nb::tuple to_tuple(const Job& job, const Grades& grades, const Care& care) {
     nb::list nodes;
     for (const Share share : job.nodes) nodes.append(nb::make_tuple(share.node, share.gpus));
     return nb::make_tuple(job.id, job.home, job.state == State::running, optional(job.estimate_ms), job.level,
@@ -139,7 +139,23 @@ nb::tuple to_tuple(const Job& job, const Grades& grades) {
                           job.stopped_ms, optional(job.first_start_ms), job.preemptions, job.promotions,
                           nb::tuple(nodes), job.shielded, optional(job.lease_start_ms), optional(job.lease_end_ms),
                           optional(job.renewal_ms), job.submit_job_ms, job.stamp,
-                          job.partner < 0 ? nb::object(nb::none()) : nb::cast(job.partner), optional(job.until_ms));
+                          job.partner < 0 ? nb::object(nb::none()) : nb::cast(job.partner), optional(job.until_ms),
+                          care.share.is_told() ? nb::object(nb::make_tuple(care.share.cores, care.share.memory_mib)) : nb::none(),
+                          optional(care.resized_ms), care.resizes, nb::tuple(nb::cast(care.note)),
+                          optional(care.promise_ms));
+}
+
+Care care_from(const nb::tuple& values, std::size_t next) {
+    Care care;
+    if (!values[next].is_none()) {
+        const auto [cores, memory_mib] = nb::cast<std::pair<std::int32_t, std::int64_t>>(values[next]);
+        care.share = {cores, memory_mib};
+    }
+    care.resized_ms = number(values[next + 1]);
+    care.resizes = nb::cast<std::int32_t>(values[next + 2]);
+    care.note = nb::cast<std::vector<std::int64_t>>(values[next + 3]);
+    care.promise_ms = number(values[next + 4]);
+    return care;
 }
 
 Job from_tuple(const nb::tuple& values, const Workload& workload, SavedState& saved) {
@@ -184,6 +200,7 @@ Job from_tuple(const nb::tuple& values, const Workload& workload, SavedState& sa
     const std::int64_t partner = take();
     job.partner = partner == NONE ? -1 : static_cast<JobId>(partner);
     job.until_ms = take();
+    saved.cares.push_back(care_from(values, next));
     job.gpus = workload.gpus.at(static_cast<std::size_t>(job.id));
     job.member_gpus = workload.member_gpus.at(static_cast<std::size_t>(job.id));
     return job;
@@ -192,7 +209,7 @@ Job from_tuple(const nb::tuple& values, const Workload& workload, SavedState& sa
 nb::dict save(Engine& engine) {
     const SavedState saved = engine.save();
     nb::list jobs;
-    for (const Job& job : saved.jobs) jobs.append(to_tuple(job, engine.grades_of(job)));
+    for (const Job& job : saved.jobs) jobs.append(to_tuple(job, engine.grades_of(job), engine.care(job.id)));
     nb::list dirty;
     for (const bool is_dirty : saved.dirty) dirty.append(is_dirty);
     nb::dict found;
@@ -234,16 +251,19 @@ void restore(Engine& engine, const nb::dict& state) {
 }
 
 // The timeline's columns: what was written from an event on, and from a share on.
-nb::tuple log_since(const Engine& engine, std::size_t event, std::size_t share) {
+nb::tuple log_since(const Engine& engine, std::size_t event, std::size_t share, std::size_t given) {
     const Log& log = engine.log();
     const auto entries = [&](auto value) { return array_of(log.entries, event, value); };
     const auto shares = [&](auto value) { return array_of(log.shares, share, value); };
+    const auto gifts = [&](auto value) { return array_of(log.given, given, value); };
     return nb::make_tuple(entries([](const LogEntry& entry) { return entry.time_ms; }),
                           entries([](const LogEntry& entry) { return static_cast<std::int32_t>(entry.kind); }),
                           entries([](const LogEntry& entry) { return entry.job; }),
                           entries([](const LogEntry& entry) { return entry.detail; }),
                           entries([](const LogEntry& entry) { return entry.beside; }),
-                          shares([](Share one) { return one.node; }), shares([](Share one) { return one.gpus; }));
+                          shares([](Share one) { return one.node; }), shares([](Share one) { return one.gpus; }),
+                          gifts([](Given one) { return one.entry; }), gifts([](Given one) { return one.share.cores; }),
+                          gifts([](Given one) { return one.share.memory_mib; }));
 }
 
 // A NumPy array by job id: a value of the jobs that have finished or were rejected, `otherwise` for the others.
@@ -265,7 +285,9 @@ nb::tuple outcomes(const Engine& engine) {
         column<Ms>(engine, 0, [](const Job& job) { return job.paid_ms; }),
         column<std::int64_t>(engine, 0, [](const Job& job) { return job.preemptions; }),
         column<bool>(engine, false, [](const Job& job) { return job.state == State::rejected; }),
-        column<std::int64_t>(engine, 0, [](const Job& job) { return job.life_job_ms; }));
+        column<std::int64_t>(engine, 0, [](const Job& job) { return job.life_job_ms; }),
+        column<std::int64_t>(engine, 0, [&](const Job& job) { return engine.care(job.id).resizes; }),
+        column<Ms>(engine, NONE, [&](const Job& job) { return engine.care(job.id).promise_ms; }));
 }
 
 std::shared_ptr<Workload> make_workload(const Column<Ms>& submit_ms, const Column<Ms>& duration_ms,
@@ -285,20 +307,42 @@ std::shared_ptr<Workload> make_workload(const Column<Ms>& submit_ms, const Colum
     return workload;
 }
 
+// Tell a workload what users want, and what CPU and memory do to jobs.
+void add_wants(Workload& workload, const Column<std::int32_t>& service, const nb::list& services,
+               const Column<std::int32_t>& known_curve, const Column<std::int32_t>& true_curve, const nb::list& curves) {
+    workload.service = copied(service);
+    for (const nb::handle entry : services) {
+        const auto [kind, deadlines_ms, values] =
+            nb::cast<std::tuple<std::int32_t, std::vector<Ms>, std::vector<std::int64_t>>>(entry);
+        workload.services.push_back({static_cast<Service::Kind>(kind), deadlines_ms, values});
+    }
+    workload.known_curve = copied(known_curve);
+    workload.true_curve = copied(true_curve);
+    for (const nb::handle entry : curves) {
+        const auto [cores, memory_mib, speeds_ppm, footprint_mib] =
+            nb::cast<std::tuple<std::vector<std::int32_t>, std::vector<std::int64_t>, std::vector<std::int64_t>,
+                                std::int64_t>>(entry);
+        workload.curves.push_back({cores, memory_mib, speeds_ppm, footprint_mib});
+    }
+}
+
 Engine make_engine(std::shared_ptr<Workload> workload,
-                   const std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t>>& vcs,
+                   const std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int64_t>>& vcs,
                    const std::string& policy, const Plan& plan, const std::string& placement,
-                   std::vector<Ms> restart_ms, Ms cold_start_ms, bool has_estimates,
+                   std::vector<Ms> restart_ms, Ms cold_start_ms, Ms adjust_ms, bool has_estimates,
                    const SharedEstimator* estimator, std::vector<GpuMs> completed_gpu_ms,
                    std::shared_ptr<Decider> decider, std::shared_ptr<Pairing> pairing, std::shared_ptr<Pace> pace,
                    bool timeline) {
     std::vector<VirtualCluster> clusters;
-    for (const auto& [nodes, gpus_per_node, first_node] : vcs) clusters.push_back({nodes, gpus_per_node, first_node});
+    for (const auto& [nodes, gpus, first_node, cores, memory_mib] : vcs) {
+        clusters.push_back({nodes, gpus, first_node, cores, memory_mib});
+    }
     Environment environment;
     environment.counted = placement == "count";
     environment.relaxed = placement == "relaxed";
     environment.restart_ms = std::move(restart_ms);
     environment.cold_start_ms = cold_start_ms;
+    environment.adjust_ms = adjust_ms;
     environment.has_estimates = has_estimates;
     if (estimator != nullptr) environment.estimator = estimator->held;
     environment.completed_gpu_ms = std::move(completed_gpu_ms);
@@ -362,7 +406,8 @@ NB_MODULE(_core, module) {
     module.attr("built") = TRIMTAB_BUILT;
 
     nb::class_<Workload>(module, "Workload")
-        .def_ro("widths", &Workload::widths);
+        .def_ro("widths", &Workload::widths)
+        .def("add_wants", &add_wants, "service"_a, "services"_a, "known_curve"_a, "true_curve"_a, "curves"_a);
     module.def("workload", &make_workload, "submit_ms"_a, "duration_ms"_a, "spread_ppm"_a, "skew_ppm"_a, "gpus"_a,
                "member_gpus"_a, "home"_a);
 
@@ -405,6 +450,8 @@ NB_MODULE(_core, module) {
         .def_rw("quantum_ms", &Plan::quantum_ms)
         .def_rw("needs_estimates", &Plan::needs_estimates)
         .def_rw("needs_nodes", &Plan::needs_nodes)
+        .def("set_native", [](Plan& plan, std::shared_ptr<Decider> decider) { plan.native = std::move(decider); },
+             "decider"_a)
         .def("set_lucid", [](Plan& plan, std::shared_ptr<LucidRules> rules) { plan.lucid = std::move(rules); }, "rules"_a)
         .def_rw("history_weight", &Plan::history_weight)
         .def_rw("retrain_ms", &Plan::retrain_ms)
@@ -453,13 +500,13 @@ NB_MODULE(_core, module) {
         .def("restore", &restore, "state"_a)
         .def("active", [](const Engine& engine, JobId id) -> nb::object {
             if (id < 0 || id >= engine.workload().size() || !engine.job(id).active()) return nb::none();
-            return to_tuple(engine.job(id), engine.grades_of(engine.job(id)));
+            return to_tuple(engine.job(id), engine.grades_of(engine.job(id)), engine.care(id));
         }, "job_id"_a)
-        .def("log_since", &log_since, "event"_a, "share"_a)
+        .def("log_since", &log_since, "event"_a, "share"_a, "given"_a)
         .def("outcomes", &outcomes)
         .def("check_indexes", &Engine::check_indexes);
     module.def("engine", &make_engine, "workload"_a, "vcs"_a, "policy"_a, "plan"_a, "placement"_a, "restart_ms"_a,
-               "cold_start_ms"_a, "has_estimates"_a, "estimator"_a.none(), "completed_gpu_ms"_a, "decider"_a.none(),
+               "cold_start_ms"_a, "adjust_ms"_a, "has_estimates"_a, "estimator"_a.none(), "completed_gpu_ms"_a, "decider"_a.none(),
                "pairing"_a.none(), "pace"_a.none(), "timeline"_a);
 
     nb::class_<Situation>(module, "Situation")

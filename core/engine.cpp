@@ -261,6 +261,7 @@ void Engine::unshield(Job& job) {
 
 void Engine::adopt(Plan plan) {
     plan_ = std::move(plan);
+    if (decider() != nullptr) cares_.resize(jobs_.size());
     take_sample();
     if (plan_.needs_nodes && environment_.counted) {
         throw ConfigError("policy " + policy_ + " needs nodes, not placement count; nothing was run.");
@@ -455,7 +456,7 @@ void Engine::pass(Partition& part) {
     part.dirty = false;
     if (plan_.lucid) {
         bind(part);
-    } else if (environment_.decider) {
+    } else if (decider() != nullptr) {
         decide(part);
     } else if (plan_.auction) {
         auction(part);
@@ -468,11 +469,11 @@ void Engine::pass(Partition& part) {
 // Ask a whole-pass policy, and when it wants to be asked again.
 void Engine::decide(Partition& part) {
     part.count(now_ms_, 0);
-    Verdict verdict = environment_.decider->decide(view(part));
+    Verdict verdict = decider()->decide(view(part));
     const bool is_idle = verdict.is_empty && part.running.empty();
     carry_out(part, verdict);
     idle_passes_ = is_idle ? idle_passes_ + 1 : 0;
-    part.review_ms = environment_.decider->next_review_ms(view(part));
+    part.review_ms = decider()->next_review_ms(view(part));
     part.lease_due_ms = lease_due_ms(part, now_ms_ + 1);
 }
 
@@ -501,7 +502,8 @@ Ms Engine::lease_due_ms(const Partition& part, Ms from_ms) const {
 
 View Engine::view(const Partition& part) {
     View view{now_ms_, static_cast<std::int32_t>(&part - parts_.data()), plan_.knobs, {}, {},
-              part.index.layer(part.levels - 1).spares(), workload_->submit_ms, part.job_ms, part.review_ms};
+              part.index.layer(part.levels - 1).spares(), workload_->submit_ms, part.job_ms, part.review_ms,
+              part.vc, *workload_, cares_};
     for (JobId id = first_; id >= 0; id = at(id).after) {
         Job& job = at(id);
         if (job.home != view.home) continue;
@@ -574,8 +576,7 @@ void Engine::start(Partition& part, Job& job, Nodes nodes) {
     job.since_ms = job.started_ms = now_ms_;
     if (job.first_ms == NONE) job.first_ms = now_ms_;
     if (job.first_start_ms == NONE) job.first_start_ms = now_ms_;
-    const bool spread = environment_.relaxed && is_spread(job.nodes, job.gpus, part.vc.gpus_per_node);
-    job.speed_ppm = spread ? workload_->spread_ppm[static_cast<std::size_t>(job.id)] : FULL_SPEED_PPM;
+    job.speed_ppm = speed_ppm(part, job);
     if (part.preemptive && plan_.min_run_ms != 0) {
         job.shielded = true;
         part.index.add(0, job.level, job.nodes, -1);
@@ -589,8 +590,21 @@ void Engine::start(Partition& part, Job& job, Nodes nodes) {
         }
     }
     note_nodes(EventKind::start, job);
-    if (log_.kept) log_.entries.back().beside = job.partner;
+    if (log_.kept) {
+        log_.entries.back().beside = job.partner;
+        if (care(job.id).share.is_told()) note_given(part, job);
+    }
     schedule(job);
+}
+
+// The speed of a running job that has its GPUs for itself.
+std::int64_t Engine::speed_ppm(const Partition& part, const Job& job) const {
+    if (environment_.relaxed && is_spread(job.nodes, job.gpus, part.vc.gpus_per_node)) {
+        return workload_->spread_ppm[static_cast<std::size_t>(job.id)];
+    }
+    const Allotment share = care(job.id).share;
+    const Curve* const curve = share.is_told() ? workload_->true_curve_of(job.id) : nullptr;
+    return curve == nullptr ? FULL_SPEED_PPM : part.vc.speed_ppm(*curve, job.gpus, share);
 }
 
 void Engine::stop(Partition& part, Job& job) {
@@ -600,6 +614,7 @@ void Engine::stop(Partition& part, Job& job) {
     if (!job.placed || !plan_.keys_stand()) Partition::leave_line(job);
     used_gpus_ -= job.gpus;
     job.nodes.clear();
+    if (!cares_.empty() && !job.placed) cares_[static_cast<std::size_t>(job.id)].share = {};
     job.lease(NONE, NONE, NONE);
     job.shielded = false;
     job.until_ms = NONE;

@@ -33,10 +33,11 @@ struct Environment {
     bool relaxed = false;
     std::vector<Ms> restart_ms;  // by width class
     Ms cold_start_ms = 0;
+    Ms adjust_ms = 0;
     bool has_estimates = false;  // whether there are any for policies that order by them
     std::shared_ptr<Estimator> estimator;
     std::vector<GpuMs> completed_gpu_ms;
-    std::shared_ptr<const Decider> decider;  // of a whole-pass policy
+    std::shared_ptr<const Decider> decider;  // of a whole-pass policy in Python
     std::shared_ptr<const Pairing> pairing;  // of jobs that share GPUs, if that changes their speed
     std::shared_ptr<const Pace> pace;        // how many submissions are forecast, if they are
 };
@@ -45,6 +46,7 @@ struct Environment {
 struct SavedState {
     Ms now_ms = 0;
     std::vector<Job> jobs;  // active ones, by id; `grades` numbers the sets below
+    std::vector<Care> cares;  // of the same
     std::vector<Grades> grades;
     std::int32_t arrived = 0;
     std::array<std::int64_t, 3> places{};
@@ -103,6 +105,10 @@ public:
     std::int32_t knobs() const { return plan_.knobs; }
     const Workload& workload() const { return *workload_; }
     const Job& job(JobId id) const { return jobs_[static_cast<std::size_t>(id)]; }
+    const Care& care(JobId id) const {
+        static const Care NOTHING;
+        return cares_.empty() ? NOTHING : cares_[static_cast<std::size_t>(id)];
+    }
     const Grades& grades_of(const Job& job) const { return grades_[static_cast<std::size_t>(job.grades)]; }
     const std::vector<JobId>& closed() const { return closed_; }  // finished and rejected jobs, in order
     const Log& log() const { return log_; }
@@ -153,7 +159,8 @@ private:
     void auction(Partition& part);
     void bind(Partition& part);
     Ms lease_due_ms(const Partition& part, Ms from_ms) const;
-    bool is_whole_pass() const { return environment_.decider != nullptr || plan_.auction.has_value() || plan_.lucid != nullptr; }
+    const Decider* decider() const { return plan_.native ? plan_.native.get() : environment_.decider.get(); }
+    bool is_whole_pass() const { return decider() != nullptr || plan_.auction.has_value() || plan_.lucid != nullptr; }
     Nodes nodes_of(const Verdict& verdict, JobId id) const;
     void pair(Job& job, Job& other);
     void give_back(Partition& part, Job& job);
@@ -162,6 +169,9 @@ private:
     std::int32_t kind_of(const Job& job) const { return environment_.pairing ? environment_.pairing->kind_of(job.id) : 0; }
     View view(const Partition& part);
     void carry_out(Partition& part, Verdict& verdict);
+    void resize(Partition& part, Job& job, Allotment share);
+    std::int64_t speed_ppm(const Partition& part, const Job& job) const;
+    void note_given(const Partition& part, const Job& job);
     void commit(Partition& part);
     void start(Partition& part, Job& job, Nodes nodes);
     void stop(Partition& part, Job& job);
@@ -191,6 +201,7 @@ private:
     std::int32_t plan_grades_ = 0;  // number of the plan's own set of grades
     std::vector<Grades> grades_;    // all sets of grades met so far
     std::vector<Job> jobs_;         // by id, absent before they arrive
+    std::vector<Care> cares_;       // by id, where a policy is asked
     JobId first_ = -1, last_ = -1;  // active jobs, linked by id
     std::int32_t active_ = 0;
     std::vector<Partition> parts_;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "cluster.hpp"
 #include "units.hpp"
 
 namespace trimtab {
@@ -62,6 +63,24 @@ private:
     Shares all_;  // where there are several
 };
 
+// What a job's user wants of it; see `Service`.
+struct Service {
+    enum class Kind : std::uint8_t { strict, soft, best };
+
+    Kind kind = Kind::best;
+    std::vector<Ms> deadlines_ms;  // absolute, ascending
+    std::vector<std::int64_t> values;
+};
+
+// What a whole-pass policy did about a job beyond giving it GPUs; see the attributes of `JobView`.
+struct Care {
+    Allotment share;
+    std::int32_t resizes = 0;
+    Ms resized_ms = NONE;
+    Ms promise_ms = NONE;
+    std::vector<std::int64_t> note;
+};
+
 // Jobs by dense id, in submit order. `duration_ms` is the truth that only the simulator knows.
 struct Workload {
     std::vector<Ms> submit_ms;
@@ -74,6 +93,18 @@ struct Workload {
     std::vector<std::int32_t> width_class;   // place of `gpus` among the distinct widths
     std::vector<std::int32_t> member_class;  // place of `member_gpus` among them
     std::vector<std::int32_t> widths;        // the distinct widths, ascending
+    std::vector<std::int32_t> service;       // place of what its user wants among them; empty: nobody wants anything
+    std::vector<Service> services;
+    std::vector<std::int32_t> known_curve;  // place of a job's curve as policies know it, -1 for none; may be empty
+    std::vector<std::int32_t> true_curve;   // and as it is
+    std::vector<Curve> curves;
+
+    const Service& service_of(JobId id) const {
+        static const Service BEST_EFFORT;
+        return service.empty() ? BEST_EFFORT : services[static_cast<std::size_t>(service[static_cast<std::size_t>(id)])];
+    }
+    const Curve* known_curve_of(JobId id) const { return curve_of(known_curve, id); }
+    const Curve* true_curve_of(JobId id) const { return curve_of(true_curve, id); }
 
     std::int32_t width_classes() const { return std::max<std::int32_t>(1, static_cast<std::int32_t>(widths.size())); }
 
@@ -90,6 +121,12 @@ struct Workload {
     }
 
 private:
+    const Curve* curve_of(const std::vector<std::int32_t>& places, JobId id) const {
+        if (places.empty()) return nullptr;
+        const std::int32_t place = places[static_cast<std::size_t>(id)];
+        return place < 0 ? nullptr : &curves[static_cast<std::size_t>(place)];
+    }
+
     std::vector<std::int32_t> classes_of(const std::vector<std::int32_t>& column) const {
         std::vector<std::int32_t> classes;
         classes.reserve(column.size());

@@ -10,7 +10,7 @@
 namespace trimtab {
 
 // In the order of the names in `simulate/fast.py`.
-enum class EventKind : std::int32_t { submit, reject, start, preempt, demote, promote, finish, knobs };
+enum class EventKind : std::int32_t { submit, reject, start, preempt, demote, promote, finish, knobs, resize };
 
 struct LogEntry {
     Ms time_ms;
@@ -20,10 +20,17 @@ struct LogEntry {
     JobId beside = -1;    // start: on whose GPUs
 };
 
+// CPU and memory that an entry tells.
+struct Given {
+    std::int64_t entry;
+    Allotment share;
+};
+
 struct Log {
     bool kept = false;
     std::vector<LogEntry> entries;
     std::vector<Share> shares;  // of all of them, one after another
+    std::vector<Given> given;
 
     // Make room for what most runs of so many jobs write: a submission, a start, a finish and something besides.
     void reserve(std::size_t jobs) {

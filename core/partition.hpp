@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cluster.hpp"
 #include "index.hpp"
 #include "job.hpp"
 #include "leases.hpp"
@@ -12,14 +13,6 @@
 #include "queue.hpp"
 
 namespace trimtab {
-
-struct VirtualCluster {
-    std::int32_t nodes = 0;
-    std::int32_t gpus_per_node = 0;
-    std::int32_t first_node = 0;
-
-    std::int32_t gpus() const { return nodes * gpus_per_node; }
-};
 
 // Everything here but `running` and the jobs' own state is derived, and can be rebuilt from them.
 struct Partition {

@@ -60,6 +60,7 @@ struct Plan {
     std::shared_ptr<const LucidRules> lucid;      // what Lucid decides by, else none
     std::shared_ptr<const Planner> planner;       // of a policy of one's own: the plan is what it makes
     std::shared_ptr<const Hooks> hooks;           // the same, and which of them are asked
+    std::shared_ptr<const Decider> native;        // decides a whole pass without Python
     std::optional<AuctionRules> auction;          // of Themis, which is no order
     bool hooks_level = false, hooks_change = false, hooks_consolidate = false;
 

@@ -1,4 +1,4 @@
-// Policies that are not built in, as the engine asks them; see `policies/policy.py`.
+// Policies that the engine asks instead of knowing their rules; see `policies/policy.py`.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +53,13 @@ struct View {
     const std::vector<Ms>& submit_ms;            // by job
     std::int64_t job_ms;
     Ms review_ms;
+    const VirtualCluster& vc;
+    const Workload& workload;
+    const std::vector<Care>& cares;  // by job
+
+    const Care& care(const Job& job) const { return cares[static_cast<std::size_t>(job.id)]; }
+    const Service& service(const Job& job) const { return workload.service_of(job.id); }
+    const Curve* curve(const Job& job) const { return workload.known_curve_of(job.id); }
 };
 
 // What it decides, checked: running jobs that lose their GPUs, places of those that get some, in order, and leases.
@@ -64,11 +71,24 @@ struct Verdict {
         JobId beside;
     };
 
+    struct Given {
+        JobId id;
+        Allotment share;
+    };
+    struct Note {
+        JobId id;
+        Ms promise_ms;
+        std::vector<std::int64_t> note;
+    };
+
     bool is_empty = true;
     std::vector<JobId> lost;
     std::vector<std::pair<JobId, Nodes>> places;  // the GPUs of those that start beside others need not be told
     std::vector<Terms> terms;
     std::vector<Grant> grants;
+    std::vector<Given> shares;   // CPU and memory of those that start, where they are told
+    std::vector<Given> resizes;  // and of those that run on
+    std::vector<Note> notes;
 };
 
 class Decider {

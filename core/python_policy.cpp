@@ -38,6 +38,7 @@ struct Facts {
 struct Lease {
     std::shared_ptr<const Facts> facts;
     bool is_valid = true;
+    const std::vector<Care>* cares = nullptr;
 };
 
 // A job as a policy may know it; see `JobView`.
@@ -49,6 +50,12 @@ struct JobHandle {
     const Job& job() const {
         if (!lease->is_valid) throw nb::value_error("a job can only be read while its policy is asked");
         return *held;
+    }
+    // What its policy did about it; a queue policy does nothing.
+    const Care& care() const {
+        static const Care NOTHING;
+        const std::vector<Care>* const cares = lease->cares;
+        return cares == nullptr ? NOTHING : (*cares)[static_cast<std::size_t>(job().id)];
     }
     nb::object facts() const { return lease->facts->by_id[job().id]; }
 };
@@ -330,6 +337,13 @@ public:
              nb::cast<std::vector<std::tuple<JobId, Ms, Ms, Ms>>>(found[4])) {
             verdict.grants.push_back({id, start_ms, end_ms, renewal_ms});
         }
+        verdict.shares = given(found[5]);
+        verdict.resizes = given(found[6]);
+        for (const nb::handle entry : nb::cast<nb::list>(found[7])) {
+            const nb::tuple note = nb::cast<nb::tuple>(entry);
+            verdict.notes.push_back({nb::cast<JobId>(note[0]), note[2].is_none() ? std::int64_t{NONE} : nb::cast<Ms>(note[2]),
+                                     nb::cast<std::vector<std::int64_t>>(note[1])});
+        }
         return verdict;
     }
 
@@ -339,8 +353,16 @@ public:
     }
 
 private:
+    static std::vector<Verdict::Given> given(const nb::handle& told) {
+        std::vector<Verdict::Given> found;
+        for (const auto& [id, cores, memory_mib] : nb::cast<std::vector<std::tuple<JobId, std::int32_t, std::int64_t>>>(told)) {
+            found.push_back({id, {cores, memory_mib}});
+        }
+        return found;
+    }
+
     nb::object ask(const nb::object& question, const View& view) const {
-        const auto lease = std::make_shared<Lease>(Lease{facts_, true});
+        const auto lease = std::make_shared<Lease>(Lease{facts_, true, &view.cares});
         struct Return {
             Lease& lease;
             ~Return() { lease.is_valid = false; }
@@ -411,6 +433,15 @@ void bind_jobs(nb::module_& module) {
         .def_prop_ro("submit_job_ms", number(&Job::submit_job_ms))
         .def_prop_ro("stamp", number(&Job::stamp))
         .def_prop_ro("until_ms", maybe(&Job::until_ms))
+        .def_prop_ro("share", [](const JobHandle& handle) -> nb::object {
+            const Allotment share = handle.care().share;
+            if (!share.is_told()) return nb::none();
+            return nb::module_::import_("trimtab.curve").attr("Share")(share.cores, share.memory_mib);
+        })
+        .def_prop_ro("resized_ms", [](const JobHandle& handle) { return optional(handle.care().resized_ms); })
+        .def_prop_ro("resizes", [](const JobHandle& handle) { return handle.care().resizes; })
+        .def_prop_ro("note", [](const JobHandle& handle) { return nb::tuple(nb::cast(handle.care().note)); })
+        .def_prop_ro("promise_ms", [](const JobHandle& handle) { return optional(handle.care().promise_ms); })
         .def_prop_ro("partner", [](const JobHandle& handle) -> nb::object {
             const JobId partner = handle.job().partner;
             return partner < 0 ? nb::object(nb::none()) : nb::cast(partner);

@@ -28,6 +28,12 @@ Nodes Engine::nodes_of(const Verdict& verdict, JobId id) const {
 
 // Enter checked decisions in the index, and do what they say.
 void Engine::carry_out(Partition& part, Verdict& verdict) {
+    for (Verdict::Note& note : verdict.notes) {
+        Care& care = cares_[static_cast<std::size_t>(note.id)];
+        care.note.swap(note.note);
+        care.promise_ms = note.promise_ms;
+    }
+    for (const auto& [id, share] : verdict.resizes) resize(part, at(id), share);
     for (const JobId id : verdict.lost) give_back(part, at(id));
     for (const auto& [id, until_ms, beside] : verdict.terms) at(id).partner = beside;
     for (auto& [id, nodes] : verdict.places) {
@@ -40,6 +46,10 @@ void Engine::carry_out(Partition& part, Verdict& verdict) {
     }
     walk_.lost.swap(verdict.lost);
     walk_.places.swap(verdict.places);
+    if (!cares_.empty()) {
+        for (const auto& place : walk_.places) cares_[static_cast<std::size_t>(place.first)].share = {};
+        for (const auto& [id, share] : verdict.shares) cares_[static_cast<std::size_t>(id)].share = share;
+    }
     commit(part);
     for (const auto& [id, until_ms, beside] : verdict.terms) {
         if (beside >= 0) pair(at(id), at(beside));
@@ -50,6 +60,28 @@ void Engine::carry_out(Partition& part, Verdict& verdict) {
         at(grant.job).lease(grant.start_ms, grant.end_ms, grant.renewal_ms);
         if (plan_.auction) part.desk.lease(at(grant.job));
     }
+}
+
+// Give a running job other CPU and memory; it pays for the change by standing still for a while.
+void Engine::resize(Partition& part, Job& job, Allotment share) {
+    Care& care = cares_[static_cast<std::size_t>(job.id)];
+    job.settle(now_ms_);
+    care.share = share;
+    care.resized_ms = now_ms_;
+    ++care.resizes;
+    job.overhead_ms += environment_.adjust_ms;
+    job.speed_ppm = speed_ppm(part, job);
+    note_nodes(EventKind::resize, job);
+    note_given(part, job);
+    schedule(job);
+}
+
+// Tell the CPU and memory of a job with the latest entry of the log.
+void Engine::note_given(const Partition& part, const Job& job) {
+    if (!log_.kept) return;
+    const Allotment told = care(job.id).share;
+    const Allotment share = told.is_told() ? told : part.vc.proportional(job.gpus);
+    log_.given.push_back({static_cast<std::int64_t>(log_.entries.size()) - 1, share});
 }
 
 // Let a job that has just started and its partner run at the speeds of a pair.

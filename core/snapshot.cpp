@@ -14,7 +14,10 @@ void Engine::settle() {
 SavedState Engine::save() {
     SavedState saved;
     settle();
-    for (JobId id = first_; id >= 0; id = at(id).after) saved.jobs.push_back(at(id));
+    for (JobId id = first_; id >= 0; id = at(id).after) {
+        saved.jobs.push_back(at(id));
+        saved.cares.push_back(care(id));
+    }
     saved.now_ms = now_ms_;
     saved.grades = grades_;
     saved.arrived = arrived_;
@@ -45,6 +48,11 @@ void Engine::restore(const SavedState& saved) {
     completed_ = saved.completed_gpu_ms;
     sampled_ = saved.sampled;
     sampled_ms_ = saved.sampled_ms;
+    if (!cares_.empty()) {
+        for (std::size_t place = 0; place < saved.jobs.size(); ++place) {
+            cares_[static_cast<std::size_t>(saved.jobs[place].id)] = saved.cares[place];
+        }
+    }
     for (const Job& job : saved.jobs) {
         Job& twin = at(job.id) = job;
         twin.grades = number_of(saved.grades[static_cast<std::size_t>(job.grades)]);

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.cluster import Cluster
-from trimtab.curve import FULL_SPEED_PPM
+from trimtab.curve import FULL_SPEED_PPM, Share
 from trimtab.errors import ConfigError
 from trimtab.job import JobFacts, JobState, JobView, Nodes
 from trimtab.knobs import Knobs
@@ -35,6 +35,7 @@ from trimtab.policies.tiresias import Tiresias
 from trimtab.profile import PairSpeeds
 from trimtab.simulate.decisions import answerable
 from trimtab.simulate.fast_lucid import core_pace, core_pairing, core_rules, pairing_refusal
+from trimtab.simulate.native import add_wants, is_native, native_decider
 from trimtab.simulate.own_policies import Asked, add_hooks
 from trimtab.simulate.state import Environment, Outcomes, Record, Snapshot
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
@@ -48,8 +49,8 @@ else:
     _BUILT = True
 
 # In the order of `EventKind` in core/log.hpp.
-_KINDS = ("submit", "reject", "start", "preempt", "demote", "promote", "finish", "knobs")
-_REJECT, _START, _PREEMPT, _KNOBS = 1, 2, 3, 7
+_KINDS = ("submit", "reject", "start", "preempt", "demote", "promote", "finish", "knobs", "resize")
+_REJECT, _START, _PREEMPT, _KNOBS, _RESIZE = 1, 2, 3, 7, 8
 
 # A job's state as the core gives and takes it, in the order of `to_tuple` in core/bindings.cpp.
 _JOB_FIELDS = (
@@ -82,6 +83,11 @@ _JOB_FIELDS = (
     "stamp",
     "partner",
     "until_ms",
+    "share",
+    "resized_ms",
+    "resizes",
+    "note",
+    "promise_ms",
 )
 
 # A job's run time and service at full speed, and its service at its slowest, stay below these: so 64 bits
@@ -114,7 +120,7 @@ def core_built() -> str | None:
 
 
 def _is_built_in(policy: Policy) -> bool:
-    return type(policy) in _RANKS or type(policy) in (Tiresias, Themis, Lucid)
+    return type(policy) in _RANKS or type(policy) in (Tiresias, Themis, Lucid) or is_native(policy)
 
 
 def twin_refusal(workload: Workload, environment: Environment, policy: Policy) -> str | None:
@@ -224,6 +230,9 @@ class _Settings:
         if not isinstance(policy, WholePass):
             return _core.Plan()
         plan = _settings_of(policy.settings(knobs))
+        native = native_decider(policy, knobs)
+        if native is not None:
+            plan.set_native(native)
         kind: type[object] = type(policy)
         if kind is Themis:
             plan.set_auction(**asdict(Rules.of(knobs)))
@@ -364,7 +373,7 @@ class FastEngine:
         self.environment = environment
         self._settings = _Settings(policy, workload, environment.speeds)
         self._estimator = estimator
-        self._events = self._shares = 0  # of the core's log, read so far
+        self._events = self._shares = self._gifts = 0  # of the core's log, read so far
         facts = workload.facts
         self._timeline = Timeline([f.label for f in facts], [f.gpus for f in facts]) if timeline else None
         columns = Columns.of(workload)
@@ -377,6 +386,7 @@ class FastEngine:
             columns.member_gpus,
             _homes(workload, cluster),
         )
+        add_wants(core_workload, workload)
         with self._answerable(facts[0].submit_ms if facts else 0):
             self._core = self._make_core(core_workload, knobs, timeline, sample_gpu_ms)
 
@@ -387,12 +397,13 @@ class FastEngine:
         widest = max(vc.gpus for vc in cluster.vcs)
         return _core.engine(
             core_workload,
-            [(vc.nodes, vc.gpus_per_node, vc.first_node) for vc in cluster.vcs],
+            [(vc.nodes, vc.gpus_per_node, vc.first_node, *vc.node_share) for vc in cluster.vcs],
             self.policy.name,
             self._settings.plan(knobs),
             environment.placement,
             [environment.restart_ms(gpus) if gpus <= widest else 0 for gpus in core_workload.widths],
             environment.cold_start_ms,
+            environment.adjust_ms,
             environment.estimator is not None,
             _core_estimator(self._estimator, self.workload),
             environment.completed_gpu_ms,
@@ -510,7 +521,9 @@ class FastEngine:
 
     def _read_log(self, events: list[Event]) -> None:
         """Append what the core has logged since, column by column: an event at a time takes twice as long."""
-        times, kinds, jobs, details, beside, nodes, gpus = self._core.log_since(self._events, self._shares)
+        told = self._core.log_since(self._events, self._shares, self._gifts)
+        times, kinds, jobs, details, beside, nodes, gpus = told[:7]
+        given = told[7:]
         ids: list[int | None] = jobs.tolist()
         texts = [""] * len(ids)
         for place in np.flatnonzero(kinds == _REJECT).tolist():
@@ -519,15 +532,18 @@ class FastEngine:
             ids[place], texts[place] = None, self._settings.known[details[place]].text()
         for place in np.flatnonzero(beside >= 0).tolist():
             texts[place] = f"beside {self.workload.facts[beside[place]].label}"
+        for entry, cores, memory_mib in zip(*(column.tolist() for column in given), strict=True):
+            texts[entry - self._events] = Share(cores, memory_mib).text()
         names = [_KINDS[kind] for kind in kinds.tolist()]
         shares = tuple(zip(nodes.tolist(), gpus.tolist(), strict=True))
-        places = np.flatnonzero((kinds == _START) | (kinds == _PREEMPT))
+        places = np.flatnonzero((kinds == _START) | (kinds == _PREEMPT) | (kinds == _RESIZE))
         held: list[Nodes] = [()] * len(ids)
         for place, some in zip(places.tolist(), _runs(shares, details[places]), strict=True):
             held[place] = some
         events.extend(map(Event._make, zip(times.tolist(), names, ids, held, texts, strict=True)))
         self._events += len(ids)
         self._shares += len(shares)
+        self._gifts += len(given[0])
 
     def _rejection(self, job_id: int) -> str:
         home = self.cluster.home(self.workload.facts[job_id].vc)
@@ -541,6 +557,8 @@ class FastEngine:
         for name, value in zip(_JOB_FIELDS, values, strict=True):
             if name == "running":
                 job.state = JobState.RUNNING if value else JobState.PENDING
+            elif name == "share":
+                job.share = None if value is None else Share(*value)
             else:
                 setattr(job, name, value)
         return job

@@ -1,0 +1,71 @@
+"""Whole-pass policies that the core decides itself, and what it must know of the jobs for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trimtab.curve import Curve
+from trimtab.job import BEST_EFFORT, Service
+from trimtab.knobs import Knobs
+from trimtab.policies.policy import Policy
+from trimtab.simulate.workload import Workload
+
+if TYPE_CHECKING:
+    from trimtab import _core
+
+# Policy -> its twin in the core under some knobs; None where Python is asked, which only some policies need.
+NATIVE: dict[type[Policy], Callable[[Knobs], _core.Decider | None]] = {}
+ASKED_AT_TIMES: frozenset[type[Policy]] = frozenset()
+
+Kind = TypeVar("Kind")
+
+# In the order of `Service::Kind` in core/job.hpp.
+_KINDS = ("strict", "soft", "best")
+
+
+def native_decider(policy: Policy, knobs: Knobs) -> _core.Decider | None:
+    """Return a policy's twin in the core, None if there is none."""
+    make = NATIVE.get(type(policy))
+    return None if make is None else make(knobs)
+
+
+def is_native(policy: Policy) -> bool:
+    """Whether the core never asks Python about a whole-pass policy."""
+    return type(policy) in NATIVE and type(policy) not in ASKED_AT_TIMES
+
+
+def add_wants(core_workload: _core.Workload, workload: Workload) -> None:
+    """Tell the core what users want, and what CPU and memory do to jobs."""
+    facts = workload.facts
+    services = _Numbers[Service]([one.service for one in facts])
+    if services.kinds == [BEST_EFFORT] and all(one.curve is None for one in facts) and not workload.curves:
+        return
+    known = [one.curve for one in facts]
+    curves = _Numbers[Curve | None]([*known, *(workload.curves or known)])
+    core_workload.add_wants(
+        services.places,
+        [(_KINDS.index(one.kind), one.deadlines_ms, one.values) for one in services.kinds],
+        curves.places[: len(facts)],
+        curves.places[len(facts) :],
+        [_told(curve) for curve in curves.kinds],
+    )
+
+
+def _told(curve: Curve | None) -> tuple[tuple[int, ...], tuple[int, ...], list[int], int]:
+    assert curve is not None
+    speeds_ppm = [speed_ppm for row in curve.speeds_ppm for speed_ppm in row]
+    return curve.cores, curve.memory_mib, speeds_ppm, curve.footprint_mib
+
+
+class _Numbers(Generic[Kind]):
+    """Values numbered by their kind, None by -1; `places` has shape (values,)."""
+
+    def __init__(self, values: Iterable[Kind]) -> None:
+        numbers: dict[Kind, int] = {}
+        places = [-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values]
+        self.kinds = list(numbers)
+        self.places: NDArray[np.int32] = np.array(places, dtype=np.int32)
