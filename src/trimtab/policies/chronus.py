@@ -249,14 +249,15 @@ class Chronus(WholePass):
     def decide(self, view: ClusterView, knobs: Knobs) -> list[Decision]:
         """Return who is accepted, and at lease boundaries and slots of filling who runs."""
         rules = Rules.of(knobs)
+        begins = view.now_ms % rules.lease_ms == 0
+        fills = begins or not rules.fill_ms or view.now_ms % rules.fill_ms == 0
+        if not fills and not any(_is_stale(job, rules) for job in (*view.pending, *view.running)):
+            return []
         board = Board(view, rules)
         board.admit()
-        changes: list[Decision] = []
-        if view.now_ms % rules.lease_ms == 0:
+        if begins:
             board.plan()
-            changes = board.run(anew=True)
-        elif not rules.fill_ms or view.now_ms % rules.fill_ms == 0:
-            changes = board.run(anew=False)
+        changes = board.run(anew=begins) if fills else []
         return [*changes, *board.notes()]
 
     def next_review_ms(self, view: ClusterView, knobs: Knobs) -> int | None:
@@ -266,6 +267,11 @@ class Chronus(WholePass):
             return None
         steps_ms = [rules.lease_ms, *([rules.fill_ms] if rules.fill_ms and len(view.pending) else [])]
         return min((view.now_ms // step_ms + 1) * step_ms for step_ms in steps_ms)
+
+
+def _is_stale(job: JobView, rules: Rules) -> bool:
+    """Whether nothing is known of a job, or its leases are of another length."""
+    return not job.note or job.note[1] != rules.lease_ms
 
 
 class Board:
@@ -288,8 +294,8 @@ class Board:
         for entry in self.entries:
             if entry.status is None and not entry.job.facts.service.deadlines_ms:
                 entry.status = BEST_EFFORT
-            is_short = entry.status == ACCEPTED and entry.deadline_ms is not None and self._is_stale(entry)
-            if entry.status is None or is_short:
+            is_open = entry.status == ACCEPTED and entry.deadline_ms is not None
+            if entry.status is None or (is_open and _is_stale(entry.job, self.rules)):
                 unplanned.append(entry)
         if not unplanned:
             return
@@ -300,9 +306,6 @@ class Board:
         requests = {entry.job.id: entry.request(self.now_ms, self.first, self.rules) for entry in unplanned}
         for entry in sorted(unplanned, key=lambda entry: packing_order(requests[entry.job.id])):
             self._admit(entry, requests[entry.job.id], capacity)
-
-    def _is_stale(self, entry: Entry) -> bool:
-        return entry.job.note[1] != self.rules.lease_ms
 
     def _admit(self, entry: Entry, request: Request, capacity: Capacity) -> None:
         """Promise the first deadline before which there is room, and plan for it as late as possible."""
