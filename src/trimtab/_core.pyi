@@ -123,6 +123,20 @@ def planner(make: Callable[[tuple[int, ...]], Plan]) -> Planner: ...
 def decider(
     policy: str, facts: Sequence[JobFacts], decide: Callable[..., Any], review: Callable[..., int | None]
 ) -> Decider: ...
+
+class ChronusObjective:
+    adaptive: ClassVar[ChronusObjective]
+    maximize: ClassVar[ChronusObjective]
+    minimize: ClassVar[ChronusObjective]
+
+def chronus(
+    lease_ms: int,
+    objective: ChronusObjective,
+    rounds_up: bool,
+    safety_ppm: int,
+    shortest_first: bool,
+    fill_ms: int,
+) -> Decider: ...
 def add_hooks(plan: Plan, policy: str, facts: Sequence[JobFacts], told: PolicyPlan) -> None: ...
 
 class Workload:

@@ -51,14 +51,16 @@ def test_one_job_more_has_no_room_before_its_deadline():
 
 
 def wanted(table: str, deadlines_min: dict[str, tuple[float, ...]]) -> Workload:
-    """Return jobs of a table with deadlines in minutes since the clock's zero; one is strict, more are soft."""
+    """Return jobs of a table with deadlines in minutes: one is strict, several are soft."""
     workload = jobs(table)
     facts = []
     for one in workload.facts:
         ends = deadlines_min.get(one.label, ())
         kind = "best" if not ends else "strict" if len(ends) == 1 else "soft"
         values = (10, 8, 5, 2)[: len(ends)]
-        facts.append(one._replace(service=Service(kind, tuple(round(MINUTE_MS * end) for end in ends), values)))
+        facts.append(
+            one._replace(service=Service(kind, tuple(round(MINUTE_MS * end) for end in ends), values))
+        )
     return Workload(facts, workload.duration_ms)
 
 
@@ -101,8 +103,8 @@ TWO = """
 
 @pytest.mark.parametrize("objective", ["minimize", "maximize", "adaptive"])
 def test_a_promised_job_runs_as_late_as_it_may_or_as_early_as_it_can(objective):
-    """A needs one lease of two. As late as it may: X, best effort, has lease 0 and is evicted at its end; what
-    A leaves of lease 1 is filled at once, 15 min being a slot. Nobody refused waits, so adaptive is early."""
+    """A needs one lease of two. As late as it may: X, best effort, has lease 0 and is evicted at its end; A
+    leaves half of lease 1, filled at once, 15 min being a slot. Nobody refused waits, so adaptive is early."""
     engine = run(wanted(TWO, {"A": (20,)}), "chronus", {**LEASES_OF_TEN, "objective": objective})
     late = """
           0 start   X
@@ -131,7 +133,7 @@ def test_free_gpus_wait_for_the_next_slot_or_go_at_once():
 
 
 def test_a_refused_job_that_ends_in_the_lease_evicts_who_merely_fills():
-    """R comes at 1; no whole lease lies before 10.5 min. At the slot of 5 it would end at 10, with the lease."""
+    """R comes at 1; no whole lease lies before 10.5 min. At the slot of 5 it would end with the lease."""
     workload = wanted(
         """
         job  submit_s  duration_s  gpus
@@ -173,7 +175,7 @@ def test_a_soft_job_is_promised_the_first_deadline_that_has_room():
 
 
 def test_what_is_planned_for_a_job():
-    """1.1 x 100 min x (1 + .5 (1 + log2 g) / 20): 112.75 for one GPU, 121 for eight; 3 GPUs are planned as 4."""
+    """1.1 x 100 min x (1 + .5 (1 + log2 g) / 20): 112.75 for one GPU, 121 for eight; 3 GPUs count as 4."""
     space = find_policy("chronus").space
     rules, exact = Rules.of(space.defaults), Rules.of(space.project({"round_up": False}))
     assert [rules.leases(100 * MINUTE_MS, gpus) for gpus in (1, 8)] == [6, 7]
