@@ -104,7 +104,7 @@ TWO = """
 @pytest.mark.parametrize("objective", ["minimize", "maximize", "adaptive"])
 def test_a_promised_job_runs_as_late_as_it_may_or_as_early_as_it_can(objective):
     """A needs one lease of two. As late as it may: X, best effort, has lease 0 and is evicted at its end; A
-    leaves half of lease 1, filled at once, 15 min being a slot. Nobody refused waits, so adaptive is early."""
+    leaves half of lease 1, filled at once, for 15 is a slot. Nobody refused waits, so adaptive is early."""
     engine = run(wanted(TWO, {"A": (20,)}), "chronus", {**LEASES_OF_TEN, "objective": objective})
     late = """
           0 start   X
