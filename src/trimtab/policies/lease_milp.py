@@ -25,7 +25,7 @@ from trimtab.policies.lease_plan import Leases, Plans, Request
 Column = NDArray[np.int64]
 
 NODES_MAX = 200  # of the branch-and-bound tree; with it, the same input gives the same plan
-_OUT_OF_LIMIT = 1  # SciPy's name for a solve that ended at its limit
+_OPTIMAL = 0  # SciPy's status; it has one for the limit of seconds, none for that of nodes
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ class _Program:
         if found.x is None:
             return None
         plans = self._plans(np.flatnonzero(found.x[: len(self.row)] > 0.5))
-        return Solution(plans, -float(found.fun), float(found.mip_gap or 0), found.status == _OUT_OF_LIMIT)
+        return Solution(plans, -float(found.fun), float(found.mip_gap or 0), found.status != _OPTIMAL)
 
     def _matrices(self) -> tuple[Any, Any, Any]:
         """Return the left sides: leases a row needs, GPUs in a lease, rows of a job."""
