@@ -6,6 +6,7 @@ import pytest
 
 from scenario import acts, expect, jobs, run
 from trimtab.job import JobFacts, JobView, Service
+from trimtab.policies import chronus, lease_milp
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.chronus import Rules, resume_ms
 from trimtab.policies.lease_milp import recorded, solve
@@ -184,3 +185,38 @@ def test_what_is_planned_for_a_job():
     assert [rules.gpus(job, 64) for job in widths] == [1, 4, 8, 8, 12]
     assert [exact.gpus(job, 64) for job in widths] == [1, 3, 5, 8, 12]
     assert rules.gpus(widths[2], 6) == 6
+
+
+def test_without_a_plan_from_the_program_the_greedy_one_counts(monkeypatch):
+    """The program is asked, and where it says nothing the schedule is the greedy one."""
+    asked = []
+
+    def nothing(requests, kept, gpus, **how):
+        asked.append(how)
+
+    workload = wanted(TWO, {"A": (20,)})
+    greedy = run(workload, "chronus", LEASES_OF_TEN)
+    monkeypatch.setattr(chronus, "solve", nothing)
+    program = run(workload, "chronus", {**LEASES_OF_TEN, "selector": "milp"})
+    assert acts(program) == acts(greedy)
+    assert asked[0] == {"maximize": True, "rows_max": 200, "limit_s": 0}
+
+
+def test_a_solve_may_end_at_its_limit(monkeypatch):
+    """No node at all: nothing is found. One node and no more: a plan, and how far off it may be."""
+    capacity, requests = Capacity(97), []
+    for number in range(200):
+        gpus, leases = (3, 5, 7, 11, 13)[number % 5], 2 + number % 7
+        window = leases + number % 11
+        if len(plan := capacity.latest(gpus, leases, window)) == leases:
+            capacity.take(gpus, plan)
+            requests.append(Request(number, gpus, leases, (window,), (10,)))
+    monkeypatch.setattr(lease_milp, "NODES_MAX", 0)
+    with recorded() as record:
+        assert solve(requests, {}, 97, maximize=False, rows_max=400) is None
+        monkeypatch.setattr(lease_milp, "NODES_MAX", 1)
+        solution = solve(requests, {}, 97, maximize=False, rows_max=400)
+    assert solution is not None
+    assert solution.is_limited
+    assert (record.solves, record.limited, record.failed) == (2, 1, 1)
+    assert 0 < record.worst_gap == solution.gap < 0.01
