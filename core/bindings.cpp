@@ -14,6 +14,7 @@
 #include <tuple>
 #include <utility>
 
+#include "chronus.hpp"
 #include "engine.hpp"
 #include "python.hpp"
 #include "python_policy.hpp"
@@ -482,6 +483,14 @@ NB_MODULE(_core, module) {
     module.def("synergy", [](SynergyRules::Order order, bool gives, Ms round_ms) -> std::shared_ptr<Decider> {
         return std::make_shared<Synergy>(SynergyRules{order, gives, round_ms});
     }, "order"_a, "gives"_a, "round_ms"_a);
+    nb::enum_<ChronusRules::Objective>(module, "ChronusObjective")
+        .value("adaptive", ChronusRules::Objective::adaptive)
+        .value("maximize", ChronusRules::Objective::maximize)
+        .value("minimize", ChronusRules::Objective::minimize);
+    module.def("chronus", [](Ms lease_ms, ChronusRules::Objective objective, bool rounds_up, std::int64_t safety_ppm,
+                             bool shortest_first, Ms fill_ms) -> std::shared_ptr<Decider> {
+        return std::make_shared<Chronus>(ChronusRules{lease_ms, objective, rounds_up, safety_ppm, shortest_first, fill_ms});
+    }, "lease_ms"_a, "objective"_a, "rounds_up"_a, "safety_ppm"_a, "shortest_first"_a, "fill_ms"_a);
 
     nb::class_<SharedEstimator>(module, "Estimator");
     module.def("oracle", [](const Column<Ms>& told_ms) {

@@ -134,6 +134,20 @@ class SynergyOrder:
     las: ClassVar[SynergyOrder]
 
 def synergy(order: SynergyOrder, gives: bool, round_ms: int) -> Decider: ...
+
+class ChronusObjective:
+    adaptive: ClassVar[ChronusObjective]
+    maximize: ClassVar[ChronusObjective]
+    minimize: ClassVar[ChronusObjective]
+
+def chronus(
+    lease_ms: int,
+    objective: ChronusObjective,
+    rounds_up: bool,
+    safety_ppm: int,
+    shortest_first: bool,
+    fill_ms: int,
+) -> Decider: ...
 def add_hooks(plan: Plan, policy: str, facts: Sequence[JobFacts], told: PolicyPlan) -> None: ...
 
 class Workload:

@@ -124,8 +124,8 @@ ObjectiveName = Annotated[
     str,
     typer.Option(
         "--objective",
-        help="The cost to be made small: wait | jct | jct_p99, in s; rho: % of jobs with rho > 1; violations: "
-        "% of deadlines' value lost. "
+        help="The cost to be made small: wait | jct | jct_p99, in s; rho: % of jobs with rho > 1; "
+        "violations: % of deadlines' value lost. "
         "A gain is the running setting's cost over another's, 1 added to both.",
     ),
 ]

@@ -60,7 +60,7 @@ def deadlines(
     o.make_world(
         "consolidated", str(wanted.restart_cost_s), "oracle", 0.5, seed, engine, curves=wanted.curves
     )
-    entries = entries_of(wanted, lambda text: o.read_policy_text(text, None))
+    entries = entries_of(wanted, lambda text: o.read_policy(text, None))
     page = report or out / "report.html"
     trace = load(source)
     show.notice_trace(trace, quiet)

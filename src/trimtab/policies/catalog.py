@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from trimtab.errors import ConfigError, UnknownName
+from trimtab.policies.chronus import Chronus
 from trimtab.policies.edf import Edf
 from trimtab.policies.fifo import Fifo
 from trimtab.policies.lucid import Lucid
@@ -20,7 +21,8 @@ from trimtab.policies.themis import Themis
 from trimtab.policies.tiresias import Tiresias
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid, Edf, Synergy)
+    policy.name: policy
+    for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid, Edf, Chronus, Synergy)
 }
 
 # Published settings other than the defaults, as `--knob` takes them: preset -> policy -> knobs.

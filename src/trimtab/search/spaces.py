@@ -18,6 +18,8 @@ _LEASE_S = (60.0, 3600.0)
 _FAIRNESS_MAX = 0.95
 _PROFILE_S = (30.0, 1200.0)
 _SHARING_CUTS = (0.80, 0.99)
+_CHRONUS_LEASE_MIN = (5, 120)
+_SAFETY_MAX = 0.5
 _QUIET_JOBS = (0.5, 10.0)  # per ten minutes
 _REFRESH_S = (86_400, 259_200, 604_800)
 _ROUNDS_S = (0, 60, 120, 300, 600, 1200)
@@ -28,8 +30,9 @@ def search_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpa
 
     Tiresias is searched over a base threshold and a ratio (thresholds = base x ratio^i), which stay in
     order for any number of queues; Themis over all but its definition of fairness and what updates do to
-    leases; Lucid over a mode of sharing and what that mode uses; Synergy over orders, a few lengths of rounds
-    and what takes no integer programs; other policies over their own knobs.
+    leases; Lucid over a mode of sharing and what that mode uses; Chronus over all but who plans its leases;
+    Synergy over orders, a few lengths of rounds and what takes no integer programs; other policies over their
+    own knobs.
     """
     if policy.name == "themis":
         return _themis_space(policy, base, placement)
@@ -39,6 +42,8 @@ def search_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpa
         return _lucid_space(policy, base)
     if policy.name == "synergy":
         return _synergy_space(policy, base)
+    if policy.name == "chronus":
+        return _chronus_space(policy, base)
     axes = tuple(_axis(knob) for knob in policy.space.knobs if knob.kind != "list")
     return SearchSpace(
         axes=axes,
@@ -82,6 +87,24 @@ def _themis_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSp
         space=policy.space,
         to_values=dict,
         to_point=lambda knobs: {name: _axis_value(knobs[name]) for name in names},
+        base=base,
+    )
+
+
+def _chronus_space(policy: Policy, base: Knobs) -> SearchSpace:
+    axes = (
+        Axis("lease", "log", *_CHRONUS_LEASE_MIN),
+        Axis("objective", "choice", choices=("adaptive", "maximize", "minimize")),
+        Axis("round_up", "choice", choices=(False, True)),
+        Axis("safety", "linear", 0, _SAFETY_MAX, steps=20),
+        Axis("be_order", "choice", choices=("srsf", "fifo")),
+        Axis("fill_every", "int", 0, 10),
+    )
+    return SearchSpace(
+        axes=axes,
+        space=policy.space,
+        to_values=lambda point: {**point, "lease": round(float(point["lease"]))},
+        to_point=lambda knobs: {axis.name: _axis_value(knobs[axis.name]) for axis in axes},
         base=base,
     )
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from trimtab.curve import Curve
 from trimtab.job import BEST_EFFORT, Service
 from trimtab.knobs import Knobs
+from trimtab.policies.chronus import Chronus, Rules
 from trimtab.policies.policy import Policy
 from trimtab.policies.synergy import Synergy
 from trimtab.simulate.workload import Workload
@@ -29,9 +30,24 @@ def _synergy(knobs: Knobs) -> _core.Decider | None:
     return _core.synergy(order, allocation == "tune", knobs.integer("round_s") * 1000)
 
 
+def _chronus(knobs: Knobs) -> _core.Decider | None:
+    from trimtab import _core
+
+    rules = Rules.of(knobs)
+    if rules.exact:  # the solver is Python's
+        return None
+    objective = getattr(_core.ChronusObjective, rules.objective)
+    return _core.chronus(
+        *(rules.lease_ms, objective, rules.rounds_up, rules.safety_ppm, rules.shortest_first, rules.fill_ms)
+    )
+
+
 # Policy -> its twin in the core under some knobs; None where Python is asked, which only some policies need.
-NATIVE: dict[type[Policy], Callable[[Knobs], _core.Decider | None]] = {Synergy: _synergy}
-ASKED_AT_TIMES: frozenset[type[Policy]] = frozenset({Synergy})
+NATIVE: dict[type[Policy], Callable[[Knobs], _core.Decider | None]] = {
+    Chronus: _chronus,
+    Synergy: _synergy,
+}
+ASKED_AT_TIMES: frozenset[type[Policy]] = frozenset({Chronus, Synergy})
 
 Kind = TypeVar("Kind")
 

@@ -179,7 +179,8 @@ def tune_week(stage: Stage) -> Week:
     unit = stage.plan.tuning.objective.unit
     note = (
         f"tuned on {len(known)} jobs of the seven days before the window, {found.simulated} simulations: "
-        f"cost {found.costs[found.best]:.1f} {unit} against {found.costs[stage.base]:.1f} {unit} of the default"
+        f"cost {found.costs[found.best]:.1f} {unit} against {found.costs[stage.base]:.1f} {unit} of the "
+        "default"
     )
     return Week(found.best, found.costs, note, wall_s() - began)
 
