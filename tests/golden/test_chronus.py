@@ -245,3 +245,19 @@ def test_only_what_nobody_is_planned_for_protects_a_refused_job(width, plan):
     assert [job.state for job in (one, other)] == [JobState.RUNNING] * 2
     assert one.note == (ACCEPTED, 600_000, 1_200_000, 0, 1)
     assert other.note == (REFUSED, 600_000, 1_200_000 if width == 2 else 1_800_000, *plan)
+
+
+def test_plans_are_made_anew_when_leases_change():
+    """A, by 40, has the lease from 30 on. From 1 on leases last 5 min, and it needs two: again from 30."""
+    workload = wanted(TWO.replace("1800", "2400"), {"A": (40,)})
+    knobs = {**LEASES_OF_TEN, "objective": "minimize"}
+    engine = run(workload, "chronus", knobs, updates=[(60, {"lease": 5})])
+    assert [line for line in acts(engine).splitlines() if "knobs" not in line] == [
+        "0 start X",
+        "1800 preempt X",
+        "1800 start A",
+        "2100 finish A",
+        "2100 start X",
+        "2700 finish X",
+    ]
+    assert promises_min(engine) == [40, None]
