@@ -244,6 +244,10 @@ void Board::run(bool anew, Verdict& verdict) {
         if (has && (anew || !entry.runs())) chosen.push_back(&entry);
     }
     const Entries ending = promoted(spot);
+    const auto is_taken = [](std::int32_t gpus) { return gpus == 0; };
+    if (!anew && chosen.empty() && ending.empty() && std::all_of(view_.free_gpus.begin(), view_.free_gpus.end(), is_taken)) {
+        return;  // nobody may evict anybody
+    }
     std::erase_if(rest, [](const Entry* entry) { return entry->is_promoted; });
     sort(rest);
     if (!anew) std::stable_partition(rest.begin(), rest.end(), [](const Entry* entry) { return entry->runs(); });

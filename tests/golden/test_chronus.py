@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from scenario import acts, expect, jobs, run
-from trimtab.job import JobFacts, JobView, Service
+from trimtab.cluster import Cluster
+from trimtab.job import JobFacts, JobState, JobView, Service
 from trimtab.policies import chronus, lease_milp
 from trimtab.policies.catalog import find_policy
-from trimtab.policies.chronus import Rules, resume_ms
+from trimtab.policies.chronus import ACCEPTED, REFUSED, Rules, resume_ms
 from trimtab.policies.lease_milp import recorded, solve
 from trimtab.policies.lease_plan import Capacity, Request, plan_greedily
 from trimtab.simulate.engine import Engine
-from trimtab.simulate.workload import Workload
+from trimtab.simulate.state import Environment
+from trimtab.simulate.workload import OracleEstimator, Workload
 
 MINUTE_MS = 60_000
 # Leases of ten minutes; nothing is planned beyond the estimates but half a minute and more for a resume.
@@ -220,3 +222,42 @@ def test_a_solve_may_end_at_its_limit(monkeypatch):
     assert solution.is_limited
     assert (record.solves, record.limited, record.failed) == (2, 1, 1)
     assert 0 < record.worst_gap == solution.gap < 0.01
+
+
+@pytest.mark.parametrize(("width", "plan"), [(2, [0]), (3, [])])
+def test_only_what_nobody_is_planned_for_protects_a_refused_job(width, plan):
+    """A has leases 0 and 1. R, by 8, fills a GPU at 5 and would end at 7. Beside 3 GPUs, planned as 4, it has
+    no claim to the lease. It could have been promised the end of lease 1 at the earliest, or of lease 2."""
+    workload = wanted(
+        f"""
+        job  submit_s  duration_s  gpus
+        A    0         600         {width}
+        R    60        120         1
+        """,
+        {"A": (20,), "R": (8,)},
+    )
+    policy = find_policy("chronus")
+    environment = Environment(estimator=OracleEstimator(workload.duration_ms))
+    knobs = policy.space.project(LEASES_OF_TEN)
+    engine = Engine(workload, Cluster.pool(1, 4), policy, knobs, environment)
+    engine.run(301_000)
+    one, other = engine.snapshot().jobs
+    assert [job.state for job in (one, other)] == [JobState.RUNNING] * 2
+    assert one.note == (ACCEPTED, 600_000, 1_200_000, 0, 1)
+    assert other.note == (REFUSED, 600_000, 1_200_000 if width == 2 else 1_800_000, *plan)
+
+
+def test_plans_are_made_anew_when_leases_change():
+    """A, by 40, has the lease from 30 on. From 1 on leases last 5 min, and it needs two: again from 30."""
+    workload = wanted(TWO.replace("1800", "2400"), {"A": (40,)})
+    knobs = {**LEASES_OF_TEN, "objective": "minimize"}
+    engine = run(workload, "chronus", knobs, updates=[(60, {"lease": 5})])
+    assert [line for line in acts(engine).splitlines() if "knobs" not in line] == [
+        "0 start X",
+        "1800 preempt X",
+        "1800 start A",
+        "2100 finish A",
+        "2100 start X",
+        "2700 finish X",
+    ]
+    assert promises_min(engine) == [40, None]

@@ -373,6 +373,8 @@ class Board:
         has = [entry for entry in self.entries if self.lease in entry.plan]
         chosen = [entry for entry in has if anew or not entry.job.nodes]
         promoted = self._promoted(self.gpus - sum(entry.gpus for entry in has))
+        if not (anew or chosen or promoted or any(self.view.free.free)):
+            return []
         taken = {id(entry) for entry in (*has, *promoted)}
         others = sorted((entry for entry in self.entries if id(entry) not in taken), key=self._order)
         if not anew:
