@@ -13,12 +13,14 @@ from trimtab.errors import ConfigError, UnknownName
 from trimtab.policies.fifo import Fifo
 from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Policy
+from trimtab.policies.sensascale import SensaScale, SensaScalePlus
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
 from trimtab.policies.themis import Themis
 from trimtab.policies.tiresias import Tiresias
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid)
+    policy.name: policy
+    for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid, SensaScale, SensaScalePlus)
 }
 
 
