@@ -40,12 +40,8 @@ def test_traits_of_the_profiles():
 
 
 def test_without_a_curve_a_job_has_its_part():
-    assert traits_of(NODE, None, 2, Thresholds()) == (
-        Share(6, 128_000),
-        1_000_000,
-        Share(6, 128_000),
-        "neutral",
-    )
+    part = Share(6, 128_000)
+    assert traits_of(NODE, None, 2, Thresholds()) == (part, 1_000_000, part, "neutral")
 
 
 @pytest.mark.parametrize("mode", ["node", "explicit"])
@@ -149,7 +145,7 @@ def test_what_is_evicted_often_enough_stays():
 
 
 def test_hopeless_jobs_go_last():
-    """A can never meet 50; B and the best-effort C go first, though A's deadline is the earliest."""
+    """A can never meet 50; B and best-effort C go first, though A's deadline is earliest."""
     table = """
         R 0 10 4 transformer -
         A 1 100 4 transformer 50
@@ -163,7 +159,7 @@ def test_hopeless_jobs_go_last():
 
 
 def test_a_soft_job_slides_to_the_next_option():
-    """At 10 the first deadline of A is lost, the second is not: it goes before C, whose latest start is later."""
+    """At 10 the first deadline of A is lost, the second is not: it goes before C, which may start later."""
     table = """
         R 0 10 4 transformer -
         A 1 100 4 transformer 50/150
