@@ -521,9 +521,9 @@ class FastEngine:
 
     def _read_log(self, events: list[Event]) -> None:
         """Append what the core has logged since, column by column: an event at a time takes twice as long."""
-        times, kinds, jobs, details, beside, nodes, gpus, *given = self._core.log_since(
-            self._events, self._shares, self._gifts
-        )
+        told = self._core.log_since(self._events, self._shares, self._gifts)
+        times, kinds, jobs, details, beside, nodes, gpus = told[:7]
+        given = told[7:]
         ids: list[int | None] = jobs.tolist()
         texts = [""] * len(ids)
         for place in np.flatnonzero(kinds == _REJECT).tolist():
