@@ -11,7 +11,7 @@ from trimtab.job import JobView
 from trimtab.knobs import Knobs
 from trimtab.policies.backfill import Outlook
 from trimtab.policies.sensascale_knobs import Rules
-from trimtab.policies.urgency import Rank, Rated, rate
+from trimtab.policies.urgency import Rated, rate
 
 
 class Answer(NamedTuple):
@@ -36,9 +36,10 @@ class Answer(NamedTuple):
 class Promises:
     """What is promised, as a plan of GPUs over time; jobs are asked about one after another."""
 
-    def __init__(self, outlook: Outlook, promised: Iterable[Rated]) -> None:
-        """Enter those that wait with a promise, latest start first."""
+    def __init__(self, outlook: Outlook, promised: Iterable[Rated], guard_ms: int) -> None:
+        """Enter those that wait with a promise, latest start first; `guard_ms` is the slack a promise needs."""
         self.plan = outlook.copy()
+        self.guard_ms = guard_ms
         for job in sorted(promised, key=lambda job: (job.latest_ms() or 0, job.id)):
             self._enter(job)
 
@@ -54,16 +55,17 @@ class Promises:
         length_ms = job.left_ms(FULL_SPEED_PPM)
         start_ms = self.plan.earliest_ms(job.gpus, length_ms)
         end_ms = start_ms + length_ms
-        promise_ms = next((deadline_ms for deadline_ms in deadlines_ms if end_ms <= deadline_ms), None)
+        kept_ms = end_ms + self.guard_ms
+        promise_ms = next((deadline_ms for deadline_ms in deadlines_ms if kept_ms <= deadline_ms), None)
         if promise_ms is not None:
             self.plan.take(start_ms, length_ms, job.gpus)
         last_ms = deadlines_ms[-1] if deadlines_ms else None
         return Answer(
             promise_ms,
             start_ms,
-            end_ms,
-            None if last_ms is None else _enough(job, last_ms - start_ms),
-            None if last_ms is None else last_ms - length_ms,
+            kept_ms,
+            None if last_ms is None else _enough(job, last_ms - self.guard_ms - start_ms),
+            None if last_ms is None else last_ms - self.guard_ms - length_ms,
         )
 
 
@@ -86,9 +88,11 @@ def outlook_of(now_ms: int, free_gpus: int, running: Iterable[Rated]) -> Outlook
 
 def admission(view: ClusterView, job: JobView, knobs: Knobs) -> Answer:
     """Return what a job that waits could be promised now, beside what is promised to others."""
-    believed = Rules.of(knobs).beliefs
+    rules = Rules.of(knobs)
+    believed = rules.beliefs
     running = [rate(one, view.vc, view.now_ms, believed) for one in view.running]
     waiting = [rate(one, view.vc, view.now_ms, believed) for one in view.pending if one.id != job.id]
     outlook = outlook_of(view.now_ms, sum(view.free.free), running)
-    promises = Promises(outlook, (one for one in waiting if one.rank is Rank.PROMISED))
+    promised = (one for one in waiting if one.is_promised)
+    promises = Promises(outlook, promised, rules.adjusting.guard_ms)
     return promises.ask(rate(job, view.vc, view.now_ms, believed))

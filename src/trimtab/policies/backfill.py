@@ -73,6 +73,7 @@ class Blocked(NamedTuple):
     gpus: int
     length_ms: int
     latest_ms: int | None
+    job_id: int = -1  # its first job
 
 
 @dataclass(slots=True)
@@ -99,13 +100,18 @@ class Backfill:
         self.blocked.append(unit)
         self.bounds_ms = None
 
+    def unblock(self, job_id: int) -> None:
+        """Forget a unit that waits no more."""
+        self.blocked = [unit for unit in self.blocked if unit.job_id != job_id]
+        self.bounds_ms = None
+
     def start(self, now_ms: int, length_ms: int, gpus: int) -> None:
         """Enter what has been started."""
         self.outlook.take(now_ms, max(1, length_ms), gpus)
         self.bounds_ms = None
 
-    def is_safe(self, now_ms: int, length_ms: int, gpus: int) -> bool:
-        """Whether a unit may start now."""
+    def is_safe(self, now_ms: int, length_ms: int, gpus: int, job_id: int = -1) -> bool:
+        """Whether a unit may start now; it need not respect what is kept for itself."""
         if not self.blocked:
             return True
         if self.mode == "none" or self._is_refused(gpus, length_ms):
@@ -114,6 +120,8 @@ class Backfill:
         trial.take(now_ms, max(1, length_ms), gpus)
         bounds_ms = self._bounds_ms()
         for unit, bound_ms in zip(self.blocked, bounds_ms, strict=False):
+            if unit.job_id == job_id != -1:
+                continue
             start_ms = trial.earliest_ms(unit.gpus, unit.length_ms)
             if start_ms > bound_ms:
                 self.refused[gpus] = min(length_ms, self.refused.get(gpus, length_ms))

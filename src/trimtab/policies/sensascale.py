@@ -96,12 +96,12 @@ class Pass:
         if not new:
             return
         outlook = outlook_of(self.now_ms, sum(self.free.free), self.running)
-        promises = Promises(outlook, (job for job in self.waiting if job.rank is Rank.PROMISED))
+        promised = [job for job in self.waiting if job.is_promised]
+        promises = Promises(outlook, promised, self.rules.adjusting.guard_ms)
         for job in new:
             promise_ms = promises.ask(job).promise_ms
             self.notes.append(Note(job.id, REFUSED if promise_ms is None else ADMITTED, promise_ms))
-            if promise_ms is not None:
-                job.rank = Rank.PROMISED
+            job.is_promised = promise_ms is not None
 
     # ---- shares -----------------------------------------------------------------------------------------
 
@@ -157,6 +157,7 @@ class Walk:
         for job in scene.running:
             self._enter(job)
         self.backfill = Backfill(self.rules.backfill, self.rules.reserve_ppm, self._outlook())
+        self.blocked = 0
         self.has_started = False
 
     def _outlook(self) -> Outlook:
@@ -199,7 +200,10 @@ class Walk:
     def go(self) -> bool:
         """Start what may start; return whether something has."""
         waits_before = False
-        for key, unit in self._queue():
+        queue = self._queue()
+        if self.rules.admits:
+            self._reserve(unit for _, unit in queue)
+        for key, unit in queue:
             if not self.rules.rescues and not any(self.free.free):
                 break
             if key[0] == Rank.HOPELESS and self.rules.drops and waits_before:
@@ -208,29 +212,44 @@ class Walk:
         self.scene.waiting = [job for job in self.scene.waiting if not job.nodes]
         return self.has_started
 
+    def _reserve(self, units: Iterable[Unit]) -> None:
+        """Keep room for everybody who waits with a promise, whoever is visited first."""
+        for unit in units:
+            if _is_promised(unit):
+                self.backfill.block(self._blocked(unit, unit.lefts_ms()))
+
     def _visit(self, key: tuple[int, int, int], unit: Unit) -> bool:
         """Start a unit, or let it wait; return whether all of it has started."""
-        lefts_ms = unit.lefts_ms()
-        is_urgent = self._is_urgent(key)
+        lefts_ms, first_id = unit.lefts_ms(), unit.jobs[0].id
         found = self._places(unit, key[0])
-        if found and (is_urgent or self.backfill.is_safe(self.now_ms, max(lefts_ms), unit.gpus)):
+        if found and (
+            self._is_urgent(key, unit)
+            or self.backfill.is_safe(self.now_ms, max(lefts_ms), unit.gpus, first_id)
+        ):
+            self.backfill.unblock(first_id)
             self._start(unit, found)
             return len(found) == len(unit.jobs)
         if not found and self.rules.rescues and any(self._rescue(job) for job in unit.jobs):
+            self.backfill.unblock(first_id)
             return len(unit.jobs) == 1
         self._block(key, unit, lefts_ms)
         return False
 
-    def _is_urgent(self, key: tuple[int, int, int]) -> bool:
-        if self.rules.order != "lst" or key[1] > self.now_ms + self.rules.urgent_ms:
+    def _is_urgent(self, key: tuple[int, int, int], unit: Unit) -> bool:
+        """Whether a unit starts whoever else waits; beside promises only those who have one do."""
+        if self.rules.order != "lst" or key[0] > Rank.DEADLINE or key[1] > self.now_ms + self.rules.urgent_ms:
             return False
-        return key[0] == Rank.PROMISED or (key[0] == Rank.DEADLINE and not self.rules.admits)
+        return not self.rules.admits or _is_promised(unit)
 
     def _block(self, key: tuple[int, int, int], unit: Unit, lefts_ms: Sequence[int]) -> None:
         waits = self.rules.order == "fifo" or key[0] <= Rank.DEADLINE
-        has_room = key[0] == Rank.PROMISED or len(self.backfill.blocked) < self.rules.depth
+        has_room = self.blocked < self.rules.depth and not (self.rules.admits and _is_promised(unit))
         if waits and has_room:
-            self.backfill.block(Blocked(unit.gpus, max(1, *lefts_ms), unit.latest_ms(lefts_ms)))
+            self.blocked += 1
+            self.backfill.block(self._blocked(unit, lefts_ms))
+
+    def _blocked(self, unit: Unit, lefts_ms: Sequence[int]) -> Blocked:
+        return Blocked(unit.gpus, max(1, *lefts_ms), unit.latest_ms(lefts_ms), unit.jobs[0].id)
 
     def _start(self, unit: Unit, found: Sequence[tuple[Rated, Nodes]]) -> None:
         shares = dict(zip((job.id for job in unit.jobs), unit.shares(), strict=True))
@@ -340,6 +359,10 @@ class Walk:
         self.scene.lost.append(job.id)
         job.nodes, job.share, job.speed_now_ppm, job.measured = (), job.part, FULL_SPEED_PPM, None
         job.evictions += 1
+
+
+def _is_promised(unit: Unit) -> bool:
+    return any(job.is_promised for job in unit.jobs)
 
 
 def _fewest(able: Sequence[Rated], gpus: int) -> list[Rated] | None:

@@ -339,7 +339,6 @@ class Rules:
                 overrun_ppm=of_ppm("overrun"),
                 share_ppm=of_ppm("hopeless_share"),
                 keeps=knobs.choice("hopeless") == "keep",
-                admits=bool(knobs["admission"]),
             ),
             pairing=Pairing(
                 scope=knobs.choice("pair_scope") if knobs.choice("unit_mode") == "explicit" else "off",

@@ -17,10 +17,9 @@ DRIFT_PPM = 150_000  # a speed measured farther from the curve than this counts 
 class Rank(IntEnum):
     """Who goes first, whatever is urgent inside."""
 
-    PROMISED = 0
-    DEADLINE = 1
-    BEST_EFFORT = 2
-    HOPELESS = 3
+    DEADLINE = 0
+    BEST_EFFORT = 1
+    HOPELESS = 2
 
 
 class Beliefs(NamedTuple):
@@ -31,7 +30,6 @@ class Beliefs(NamedTuple):
             estimate is used up.
         share_ppm: How much of its best gain a job is given credit for before its deadline is given up.
         keeps: Never give up a deadline.
-        admits: Whether jobs that were promised their deadline go first.
     """
 
     at: Thresholds
@@ -39,7 +37,6 @@ class Beliefs(NamedTuple):
     overrun_ppm: int
     share_ppm: int
     keeps: bool
-    admits: bool
 
 
 @dataclass(slots=True)
@@ -53,7 +50,7 @@ class Rated:
         nodes, share: Where it runs, and with what, as things stand.
         measured: Its share and measured speed, where that is not what the curve says.
         evictions: How often it lost its GPUs. resized_ms: when its share was changed last. is_new: started
-            in this pass.
+            in this pass. is_promised: whether its deadline was promised, and can still be met.
     """
 
     job: JobView
@@ -71,6 +68,7 @@ class Rated:
     evictions: int
     resized_ms: int | None
     is_new: bool = False
+    is_promised: bool = False
 
     @property
     def id(self) -> int:
@@ -159,8 +157,8 @@ def _aim(rated: Rated, now_ms: int, believed: Beliefs) -> None:
         rated.rank = Rank.HOPELESS
         return
     rated.deadline_ms = can[0] if can else service.deadlines_ms[-1]
-    promised = believed.admits and rated.job.promise_ms is not None
-    rated.rank = Rank.PROMISED if promised else Rank.DEADLINE
+    rated.rank = Rank.DEADLINE
+    rated.is_promised = rated.job.promise_ms is not None
 
 
 def _credited_left_ms(rated: Rated, share_ppm: int) -> int:
