@@ -49,12 +49,20 @@ std::size_t Outlook::cut(Ms time_ms) {
     return place;
 }
 
+void Backfiller::unblock(JobId id) {
+    const auto known = std::find_if(blocked_.begin(), blocked_.end(), [id](const Blocked& unit) { return unit.id == id; });
+    if (known == blocked_.end()) return;
+    blocked_.erase(known);
+    is_fresh_ = false;
+}
+
 void Backfiller::start(Ms now_ms, Ms length_ms, std::int32_t gpus) {
+    if (!has_outlook_) return;
     outlook_.take(now_ms, std::max<Ms>(1, length_ms), gpus);
     is_fresh_ = false;
 }
 
-bool Backfiller::is_safe(Ms now_ms, Ms length_ms, std::int32_t gpus) {
+bool Backfiller::is_safe(Ms now_ms, Ms length_ms, std::int32_t gpus, JobId id) {
     if (blocked_.empty()) return true;
     if (mode_ == SensaRules::Backfill::none || is_refused(gpus, length_ms)) return false;
     if (!is_fresh_) find_bounds();
@@ -62,6 +70,7 @@ bool Backfiller::is_safe(Ms now_ms, Ms length_ms, std::int32_t gpus) {
     trial_.take(now_ms, std::max<Ms>(1, length_ms), gpus);
     for (std::size_t place = 0; place < bounds_ms_.size(); ++place) {
         const Blocked& unit = blocked_[place];
+        if (unit.id == id) continue;
         const Ms start_ms = trial_.earliest_ms(unit.gpus, unit.length_ms);
         if (start_ms > bounds_ms_[place]) {
             const auto known = std::find_if(refused_.begin(), refused_.end(), [gpus](const auto& one) { return one.first == gpus; });

@@ -37,22 +37,33 @@ struct Blocked {
     std::int32_t gpus;
     Ms length_ms;
     Ms latest_ms;
+    JobId id;  // of its first job
 };
 
 class Backfiller {
 public:
     Backfiller(SensaRules::Backfill mode, std::int64_t reserve_ppm) : mode_(mode), reserve_ppm_(reserve_ppm) {}
 
+    bool has_outlook() const { return has_outlook_; }
     void look(Outlook outlook) {
         outlook_ = std::move(outlook);
+        has_outlook_ = true;
+        is_fresh_ = false;
     }
+    void look_anew() { has_outlook_ = false; }
     void block(Blocked unit) {
         blocked_.push_back(unit);
         is_fresh_ = false;
     }
     std::size_t waiting() const { return blocked_.size(); }
     void start(Ms now_ms, Ms length_ms, std::int32_t gpus);
-    bool is_safe(Ms now_ms, Ms length_ms, std::int32_t gpus);
+    void unblock(JobId id);
+
+    // Whether it needs no outlook to see that a unit may start, or may not.
+    bool is_plain(std::int32_t gpus, Ms length_ms) const {
+        return blocked_.empty() || mode_ == SensaRules::Backfill::none || is_refused(gpus, length_ms);
+    }
+    bool is_safe(Ms now_ms, Ms length_ms, std::int32_t gpus, JobId id);
 
 private:
     bool is_refused(std::int32_t gpus, Ms length_ms) const;
@@ -64,7 +75,8 @@ private:
     Outlook outlook_, trial_;
     std::vector<Blocked> blocked_;
     std::vector<Ms> bounds_ms_;
-    bool is_fresh_ = false;
+    bool has_outlook_ = false;
+    bool is_fresh_ = false;  // the bounds are those of the present outlook
     std::vector<std::pair<std::int32_t, Ms>> refused_;  // GPUs, shortest run time
 };
 

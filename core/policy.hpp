@@ -56,6 +56,7 @@ struct View {
     const VirtualCluster& vc;
     const Workload& workload;
     const std::vector<Care>& cares;  // by job
+    bool relaxed;                    // whether gangs may be spread
 
     const Care& care(const Job& job) const { return cares[static_cast<std::size_t>(job.id)]; }
     const Service& service(const Job& job) const { return workload.service_of(job.id); }

@@ -2,7 +2,7 @@
 
 #include <array>
 #include <cstddef>
-#include <tuple>
+#include <cstdlib>
 
 namespace trimtab {
 
@@ -113,8 +113,8 @@ void aim(Rated& rated, const View& view, const SensaRules& rules) {
         return;
     }
     rated.deadline_ms = can == deadlines_ms.end() ? deadlines_ms.back() : *can;
-    const bool is_promised = rules.admits && view.care(*rated.job).promise_ms != NONE;
-    rated.rank = is_promised ? Rank::promised : Rank::deadline;
+    rated.rank = Rank::deadline;
+    rated.is_promised = view.care(*rated.job).promise_ms != NONE;
 }
 
 }  // namespace

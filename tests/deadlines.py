@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
+from hypothesis import strategies as st
+
 from trimtab.cluster import Cluster
 from trimtab.curve import Curve
 from trimtab.job import BEST_EFFORT, JobFacts, Service
@@ -35,6 +37,35 @@ CURVES = {
     "gnmt": _curve(1, 1, 1, 1, 1, 1, 1, 1, 1, full_at_mib=0),
     "transformer": _curve(1, 1, 1, 1, 1, 1, 1, 1, 1, full_at_mib=0),
 }
+
+
+# Faster with more memory, and not to be run with less than a footprint.
+_HUNGRY = Curve(
+    (1, 3, 6),
+    (21_333, 64_000, 128_000),
+    ((100_000,) * 3, (300_000, 1_000_000, 1_500_000), (300_000, 1_100_000, 2_500_000)),
+    30_000,
+)
+
+
+@st.composite
+def wanted_jobs(draw: st.DrawFn, jobs_max: int = 14) -> Workload:
+    """Return jobs with deadlines of all classes and curves, a minute or a few apart."""
+    facts, durations, now_ms = [], [], 0
+    for number in range(draw(st.integers(1, jobs_max))):
+        now_ms += draw(st.sampled_from([0, 0, MINUTE_MS, 7 * MINUTE_MS, 61_003]))
+        duration_ms = draw(st.sampled_from([1, 999, 5 * MINUTE_MS, 20 * MINUTE_MS, 45 * MINUTE_MS + 17]))
+        count = draw(st.sampled_from([0, 1, 1, 1, 3]))
+        first_ms = now_ms + duration_ms * draw(st.integers(5, 25)) // 10
+        gap_ms = draw(st.sampled_from([MINUTE_MS, 15 * MINUTE_MS]))
+        deadlines_ms = tuple(first_ms + place * gap_ms for place in range(count))
+        kind = "strict" if count == 1 else "soft"
+        service = Service(kind, deadlines_ms, (10, 8, 5)[:count]) if count else BEST_EFFORT
+        curve = draw(st.sampled_from([None, *CURVES.values(), _HUNGRY]))
+        gpus = draw(st.sampled_from([1, 1, 1, 2, 2, 3, 4, 8, 9]))
+        facts.append(JobFacts(f"j{number}", now_ms, gpus, service=service, curve=curve))
+        durations.append(duration_ms)
+    return Workload(facts, durations)
 
 
 def jobs(table: str) -> Workload:

@@ -30,6 +30,7 @@ _PROFILES = st.one_of(
     ),
 )
 _PACES = st.lists(st.sampled_from([0, 1_999_999, 2_000_000, 2_000_001, 40_000_000]), min_size=1, max_size=4)
+NEED_NODES = ("lucid", "sensascale", "sensascale-plus")  # policies that are not for placement count
 _GAPS_MS = (0, 0, 0, 0, 1, 5_000, 7_000, 10_000, 15_000, 30_000, 90_000, 600_000)
 
 
@@ -278,13 +279,13 @@ def cases(
         jobs_max: How many jobs at most.
         told: Whether estimates are given, or learnt from completions; None for either.
     """
-    # Tiresias and Lucid have most of the state, so they are drawn often; Lucid places jobs on nodes.
-    placed = [one for one in policies if one != "lucid" or set(placements) != {"count"}]
+    # Tiresias and Lucid have most of the state, so they are drawn often.
+    placed = [one for one in policies if one not in NEED_NODES or set(placements) != {"count"}]
     often = [one for one in ("tiresias", "lucid") if one in placed]
     name = draw(st.sampled_from([*placed, *(often * 3)]))
-    placements = [one for one in placements if name != "lucid" or one != "count"]
+    placements = [one for one in placements if name not in NEED_NODES or one != "count"]
     cluster = draw(clusters())
-    workload = draw(workloads(cluster, jobs_max, crowded=name == "lucid"))
+    workload = draw(workloads(cluster, jobs_max, crowded=name in NEED_NODES))
     space = find_policy(name).space
     first_ms = workload.facts[0].submit_ms if len(workload) else 0
     moments = st.one_of(

@@ -46,7 +46,7 @@ def test_without_a_curve_a_job_has_its_part():
 
 @pytest.mark.parametrize("mode", ["node", "explicit"])
 def test_a_pair_saves_a_deadline(mode):
-    """G1: J2 does with 2 of its 6 cores; with 10 J1 runs at 1.53 and ends at 120 / 1.53 = 78.4314, in time."""
+    """G1: J2 does with 2 of its 6 cores; with 10 J1 runs at 1.53 and ends at 120 / 1.53 = 78.4314."""
     engine = run(jobs(PAIR), knobs={"unit_mode": mode})
     assert spans_min(engine) == {"J1": (0, 78.4314), "J2": (0, 100)}
     assert "4705.88 resize J2" in acts(engine)
@@ -170,8 +170,8 @@ def test_a_soft_job_slides_to_the_next_option():
 
 
 def test_a_promise_is_kept_against_later_urgent_jobs():
-    """A is promised 210 at its arrival. U comes at 20 with a latest start of 30, and fits nowhere before A has
-    run: it is refused, and A starts first."""
+    """A is promised 210 at its arrival. U comes at 20 and must start by 105: it fits nowhere before A has
+    run, is refused, and A starts first."""
     table = """
         R 0  100 4 transformer 1000
         A 1  100 4 transformer 210
@@ -184,8 +184,8 @@ def test_a_promise_is_kept_against_later_urgent_jobs():
 
 
 def test_safety_with_several_blocked_units():
-    """8 GPUs, 2 free; 6 more come at 60. The first unit takes all 8 from 60 to 160, the second 4 from 160 on: it
-    must start by 170. What takes a GPU until 75 moves both by 15 (refused), until 70 by 10 (safe)."""
+    """8 GPUs, 2 free; 6 more come at 60. The first unit takes all 8 from 60 to 160, the second 4 from 160 on:
+    it must start by 170. What takes a GPU until 75 moves both by 15 (refused), until 70 by 10 (safe)."""
     outlook = Outlook.of(0, 2, [(60, 6)])
     backfill = Backfill("lst", 0, outlook, [Blocked(8, 100, 75), Blocked(4, 50, 170)])
     assert backfill.is_safe(0, 70, 1)

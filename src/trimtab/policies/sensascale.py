@@ -14,7 +14,7 @@ from trimtab.cluster import ClusterView, FreeMap
 from trimtab.curve import FULL_SPEED_PPM, Share
 from trimtab.job import Nodes
 from trimtab.knobs import Knobs, Space
-from trimtab.policies.adjust import slack_ms, split
+from trimtab.policies.adjust import split
 from trimtab.policies.admission import Promises, outlook_of
 from trimtab.policies.backfill import Backfill, Blocked, Outlook
 from trimtab.policies.policy import Decision, Note, Plan, Preempt, Resize, Start, WholePass
@@ -111,27 +111,29 @@ class Pass:
         if how.scope == "off" and not how.lends and not how.pools:
             return False
         here: dict[int, list[Rated]] = {}
+        stirred = {node for node, free in enumerate(self.free.free) if free}
         room = [self.vc.node_share] * self.vc.nodes
         for job in self.running:
             if job.on_one_node:
                 here.setdefault(job.nodes[0][0], []).append(job)
-            else:
+            if self._stirs(job):
+                stirred.update(node for node, _ in job.nodes)
+            if not job.on_one_node:
                 for node, gpus in job.nodes:
                     room[node] = _less(room[node], self.vc.proportional(gpus))
         changed = False
-        for node in sorted(here):
-            if self.free.free[node] or any(self._stirs(job) for job in here[node]):
-                shares = split(here[node], room[node], how, self.now_ms)
-                changed |= self._apply(here[node], shares)
+        for node in sorted(stirred & here.keys()):
+            changed |= self._apply(here[node], split(here[node], room[node], how, self.now_ms))
         return changed
 
     def _stirs(self, job: Rated) -> bool:
         """Whether a job is a reason to look at its node: it is new there, or at risk."""
         if job.is_new or job.job.started_ms == self.now_ms:
             return True
-        if job.deadline_ms is None or not self.rules.adjusting.lends:
+        if job.deadline_ms is None or not self.rules.adjusting.lends or not job.on_one_node:
             return False
-        return slack_ms(job, job.share, self.now_ms) < self.rules.adjusting.guard_of_ms(job)
+        slack_ms = job.deadline_ms - self.now_ms - job.left_ms(job.speed_now_ppm)
+        return slack_ms < self.rules.adjusting.guard_of_ms(job)
 
     def _apply(self, jobs: Iterable[Rated], shares: dict[int, Share]) -> bool:
         changed = False

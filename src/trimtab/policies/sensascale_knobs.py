@@ -15,6 +15,13 @@ from trimtab.policies.sensitivity import Thresholds
 from trimtab.policies.units import Pairing
 from trimtab.policies.urgency import Beliefs
 
+# Choices, in the order of the enums in core/sensascale.hpp.
+ORDERS = ("lst", "edf", "fifo")
+REFERENCES = ("prop", "unit", "best")
+SCOPES = ("class", "all", "off")
+BACKFILLS = ("lst", "easy", "conservative", "none")
+BE_ORDERS = ("srsf", "fifo", "las")
+
 _NEXT = "next pass"
 _SHARES = "shares of running jobs change at the next pass over their node"
 _ORDER = "running jobs stay; jobs that wait are ordered anew"
@@ -71,7 +78,7 @@ def _switch(name: str, default: bool, trades: str, in_flight: str) -> Knob:
 KNOBS = (
     _choice(
         "order",
-        ("lst", "edf", "fifo"),
+        ORDERS,
         "lst",
         "lst: latest start first; edf: deadline first; fifo: arrival, deadlines do not count",
         _ORDER,
@@ -99,7 +106,7 @@ KNOBS = (
     ),
     _choice(
         "lst_ref",
-        ("prop", "unit", "best"),
+        REFERENCES,
         "prop",
         "speed by which latest starts are reckoned; best: later, more risk",
         _ORDER,
@@ -115,7 +122,7 @@ KNOBS = (
     ),
     _choice(
         "pair_scope",
-        ("class", "all", "off"),
+        SCOPES,
         "class",
         "inside which classes CPU and memory are exchanged; all: more pairs, best effort may take "
         "from deadlines",
@@ -152,7 +159,7 @@ KNOBS = (
     ),
     _choice(
         "backfill",
-        ("lst", "easy", "conservative", "none"),
+        BACKFILLS,
         "lst",
         "lst may eat the slack of those who wait; easy keeps the first one's start; conservative everybody's",
         _ORDER,
@@ -177,7 +184,7 @@ KNOBS = (
     ),
     _choice(
         "be_order",
-        ("srsf", "fifo", "las"),
+        BE_ORDERS,
         "srsf",
         "best effort and hopeless jobs: least service left, arrival, least service had",
         _ORDER,
