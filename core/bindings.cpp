@@ -18,6 +18,7 @@
 #include "engine.hpp"
 #include "python.hpp"
 #include "python_policy.hpp"
+#include "sensascale.hpp"
 #include "situation.hpp"
 #include "synergy.hpp"
 
@@ -394,6 +395,59 @@ void translate(const std::exception_ptr& thrown, void*) {
     }
 }
 
+// What SensaScale's knobs amount to; choices are told by their places.
+void bind_sensascale(nb::module_& module) {
+    nb::class_<SensaRules> rules(module, "SensaRules");
+    rules.def(nb::init<>())
+        .def_rw("urgent_ms", &SensaRules::urgent_ms)
+        .def_rw("depth", &SensaRules::depth)
+        .def_rw("reserve_ppm", &SensaRules::reserve_ppm)
+        .def_rw("drops", &SensaRules::drops)
+        .def_rw("rescues", &SensaRules::rescues)
+        .def_rw("max_evictions", &SensaRules::max_evictions)
+        .def_rw("tick_ms", &SensaRules::tick_ms)
+        .def_rw("is_explicit", &SensaRules::is_explicit)
+        .def_rw("admits", &SensaRules::admits)
+        .def_rw("theta_ppm", &SensaRules::theta_ppm)
+        .def_rw("delta_ppm", &SensaRules::delta_ppm)
+        .def_rw("eps_ppm", &SensaRules::eps_ppm)
+        .def_rw("margin_ppm", &SensaRules::margin_ppm)
+        .def_rw("overrun_ppm", &SensaRules::overrun_ppm)
+        .def_rw("credit_ppm", &SensaRules::credit_ppm)
+        .def_rw("keeps", &SensaRules::keeps)
+        .def_rw("window", &SensaRules::window)
+        .def_rw("is_best", &SensaRules::is_best)
+        .def_rw("memory_ppm", &SensaRules::memory_ppm)
+        .def_rw("time_ppm", &SensaRules::time_ppm)
+        .def_rw("latest_ppm", &SensaRules::latest_ppm)
+        .def_rw("lends", &SensaRules::lends)
+        .def_rw("guard_ms", &SensaRules::guard_ms)
+        .def_rw("guard_ppm", &SensaRules::guard_ppm)
+        .def_rw("floor_ppm", &SensaRules::floor_ppm)
+        .def_rw("donate_ppm", &SensaRules::donate_ppm)
+        .def_rw("hysteresis_ppm", &SensaRules::hysteresis_ppm)
+        .def_rw("cooldown_ms", &SensaRules::cooldown_ms)
+        .def_rw("pools", &SensaRules::pools);
+    rules.def_prop_rw(
+        "order", [](const SensaRules& told) { return static_cast<int>(told.order); },
+        [](SensaRules& told, int place) { told.order = static_cast<SensaRules::Order>(place); });
+    rules.def_prop_rw(
+        "reference", [](const SensaRules& told) { return static_cast<int>(told.reference); },
+        [](SensaRules& told, int place) { told.reference = static_cast<SensaRules::Reference>(place); });
+    rules.def_prop_rw(
+        "be_order", [](const SensaRules& told) { return static_cast<int>(told.be_order); },
+        [](SensaRules& told, int place) { told.be_order = static_cast<SensaRules::BestEffort>(place); });
+    rules.def_prop_rw(
+        "backfill", [](const SensaRules& told) { return static_cast<int>(told.backfill); },
+        [](SensaRules& told, int place) { told.backfill = static_cast<SensaRules::Backfill>(place); });
+    rules.def_prop_rw(
+        "scope", [](const SensaRules& told) { return static_cast<int>(told.scope); },
+        [](SensaRules& told, int place) { told.scope = static_cast<SensaRules::Scope>(place); });
+    module.def("sensascale", [](const SensaRules& told) -> std::shared_ptr<Decider> {
+        return std::make_shared<SensaScale>(told);
+    }, "rules"_a);
+}
+
 }  // namespace
 }  // namespace trimtab
 
@@ -475,6 +529,7 @@ NB_MODULE(_core, module) {
              "planner"_a);
 
     bind_python_policies(module);
+    bind_sensascale(module);
     bind_lucid(module);
     nb::enum_<SynergyRules::Order>(module, "SynergyOrder")
         .value("fifo", SynergyRules::Order::fifo)

@@ -30,7 +30,12 @@ _PROFILES = st.one_of(
     ),
 )
 _PACES = st.lists(st.sampled_from([0, 1_999_999, 2_000_000, 2_000_001, 40_000_000]), min_size=1, max_size=4)
-NEED_NODES = ("lucid", "synergy")  # policies that are not for placement count
+NEED_NODES = (
+    "lucid",
+    "sensascale",
+    "sensascale-plus",
+    "synergy",
+)  # policies that are not for placement count
 _GAPS_MS = (0, 0, 0, 0, 1, 5_000, 7_000, 10_000, 15_000, 30_000, 90_000, 600_000)
 
 

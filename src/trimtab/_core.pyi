@@ -116,6 +116,45 @@ def pace(steps: Sequence[tuple[int, int]]) -> Pace: ...
 class Planner: ...
 class Decider: ...
 
+class SensaRules:
+    urgent_ms: int
+    depth: int
+    reserve_ppm: int
+    max_evictions: int
+    tick_ms: int
+    theta_ppm: int
+    delta_ppm: int
+    eps_ppm: int
+    margin_ppm: int
+    overrun_ppm: int
+    credit_ppm: int
+    window: int
+    memory_ppm: int
+    time_ppm: int
+    latest_ppm: int
+    guard_ms: int
+    guard_ppm: int
+    floor_ppm: int
+    donate_ppm: int
+    hysteresis_ppm: int
+    cooldown_ms: int
+    order: int
+    reference: int
+    be_order: int
+    backfill: int
+    scope: int
+    drops: bool
+    rescues: bool
+    is_explicit: bool
+    admits: bool
+    keeps: bool
+    is_best: bool
+    lends: bool
+    pools: bool
+    def __init__(self) -> None: ...
+
+def sensascale(rules: SensaRules) -> Decider: ...
+
 class JobHandles:
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[JobView]: ...

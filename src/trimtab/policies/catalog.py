@@ -15,6 +15,7 @@ from trimtab.policies.edf import Edf
 from trimtab.policies.fifo import Fifo
 from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Policy
+from trimtab.policies.sensascale import SensaScale, SensaScalePlus
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
 from trimtab.policies.synergy import Synergy
 from trimtab.policies.themis import Themis
@@ -22,7 +23,10 @@ from trimtab.policies.tiresias import Tiresias
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name: policy
-    for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid, Edf, Chronus, Synergy)
+    for policy in (
+        *(Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid),
+        *(Edf, Chronus, Synergy, SensaScale, SensaScalePlus),
+    )
 }
 
 # Published settings other than the defaults, as `--knob` takes them: preset -> policy -> knobs.

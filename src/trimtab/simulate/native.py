@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 from trimtab.curve import Curve
 from trimtab.job import BEST_EFFORT, Service
 from trimtab.knobs import Knobs
-from trimtab.policies.chronus import Chronus, Rules
+from trimtab.policies.chronus import Chronus
+from trimtab.policies.chronus import Rules as ChronusRules
 from trimtab.policies.policy import Policy
+from trimtab.policies.sensascale import SensaScale, SensaScalePlus
+from trimtab.policies.sensascale_knobs import BACKFILLS, BE_ORDERS, ORDERS, REFERENCES, SCOPES, Rules
 from trimtab.policies.synergy import Synergy
 from trimtab.simulate.workload import Workload
 
@@ -33,7 +36,7 @@ def _synergy(knobs: Knobs) -> _core.Decider | None:
 def _chronus(knobs: Knobs) -> _core.Decider | None:
     from trimtab import _core
 
-    rules = Rules.of(knobs)
+    rules = ChronusRules.of(knobs)
     if rules.exact:  # the solver is Python's
         return None
     objective = getattr(_core.ChronusObjective, rules.objective)
@@ -42,10 +45,38 @@ def _chronus(knobs: Knobs) -> _core.Decider | None:
     )
 
 
+def _sensascale(knobs: Knobs) -> _core.Decider:
+    from trimtab import _core
+
+    told, rules = Rules.of(knobs), _core.SensaRules()
+    rules.order, rules.reference = ORDERS.index(told.order), REFERENCES.index(told.reference)
+    rules.be_order, rules.backfill = BE_ORDERS.index(told.be_order), BACKFILLS.index(told.backfill)
+    rules.scope = SCOPES.index(told.adjusting.scope)
+    rules.is_explicit, rules.admits = told.explicit, told.admits
+    rules.drops, rules.rescues = told.drops, told.rescues
+    rules.urgent_ms, rules.tick_ms = told.urgent_ms, told.tick_ms
+    rules.depth, rules.max_evictions, rules.reserve_ppm = told.depth, told.max_evictions, told.reserve_ppm
+    believed, at = told.beliefs, told.beliefs.at
+    rules.theta_ppm, rules.delta_ppm, rules.eps_ppm = at.theta_ppm, at.delta_ppm, at.eps_ppm
+    rules.margin_ppm, rules.overrun_ppm = believed.margin_ppm, believed.overrun_ppm
+    rules.credit_ppm, rules.keeps = believed.share_ppm, believed.keeps
+    how = told.pairing
+    rules.window, rules.is_best = how.window, how.is_best
+    rules.memory_ppm, rules.time_ppm, rules.latest_ppm = how.memory_ppm, how.time_ppm, how.latest_ppm
+    adjusting = told.adjusting
+    rules.lends, rules.pools, rules.cooldown_ms = adjusting.lends, adjusting.pools, adjusting.cooldown_ms
+    rules.guard_ms, rules.guard_ppm = adjusting.guard_ms, adjusting.guard_ppm
+    rules.floor_ppm, rules.donate_ppm = adjusting.floor_ppm, adjusting.donate_ppm
+    rules.hysteresis_ppm = adjusting.hysteresis_ppm
+    return _core.sensascale(rules)
+
+
 # Policy -> its twin in the core under some knobs; None where Python is asked, which only some policies need.
 NATIVE: dict[type[Policy], Callable[[Knobs], _core.Decider | None]] = {
     Chronus: _chronus,
     Synergy: _synergy,
+    SensaScale: _sensascale,
+    SensaScalePlus: _sensascale,
 }
 ASKED_AT_TIMES: frozenset[type[Policy]] = frozenset({Chronus, Synergy})
 

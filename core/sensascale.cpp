@@ -1,0 +1,608 @@
+#include "sensascale.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <tuple>
+#include <vector>
+
+#include "outlook.hpp"
+#include "sensa_jobs.hpp"
+
+namespace trimtab {
+
+namespace {
+
+constexpr std::int32_t ROUNDS = 16;
+constexpr std::int64_t ADMITTED = 1, REFUSED = 0;
+
+// Free GPUs by node, with the placement rules of `FreeMap`.
+class FreeNodes {
+public:
+    FreeNodes(const std::vector<std::int32_t>& free, std::int32_t size, bool relaxed)
+        : free_(free), nodes_with_(static_cast<std::size_t>(size) + 1, 0), size_(size), relaxed_(relaxed) {
+        for (const std::int32_t gpus : free) {
+            ++nodes_with_[static_cast<std::size_t>(std::max(0, gpus))];
+            all_ += gpus;
+        }
+    }
+
+    const std::vector<std::int32_t>& free() const { return free_; }
+    bool has_any() const { return nodes_with_[0] < static_cast<std::int32_t>(free_.size()); }
+    std::int64_t all() const { return all_; }
+
+    void add(const Nodes& nodes, std::int32_t sign) {
+        for (const Share share : nodes) {
+            std::int32_t& gpus = free_[static_cast<std::size_t>(share.node)];
+            --nodes_with_[static_cast<std::size_t>(gpus)];
+            gpus += sign * share.gpus;
+            ++nodes_with_[static_cast<std::size_t>(gpus)];
+            all_ += sign * share.gpus;
+        }
+    }
+
+    // Whether a node has so many.
+    bool has_node(std::int32_t gpus) const {
+        for (std::int32_t free = size_; free >= gpus; --free) {
+            if (nodes_with_[static_cast<std::size_t>(free)] > 0) return true;
+        }
+        return false;
+    }
+
+    // The node with the fewest that has enough, lowest first, or -1.
+    std::int32_t best_fit(std::int32_t gpus) const {
+        if (!has_node(gpus)) return -1;
+        std::int32_t found = -1;
+        for (std::size_t node = 0; node < free_.size(); ++node) {
+            const bool is_better = found < 0 || free_[node] < free_[static_cast<std::size_t>(found)];
+            if (free_[node] >= gpus && is_better) found = static_cast<std::int32_t>(node);
+        }
+        return found;
+    }
+
+    bool place(std::int32_t gpus, Nodes& found) const {
+        found.clear();
+        return consolidated(gpus, found) || (relaxed_ && spread(gpus, found));
+    }
+
+private:
+    bool consolidated(std::int32_t gpus, Nodes& found) const {
+        if (gpus <= size_) {
+            const std::int32_t node = best_fit(gpus);
+            if (node >= 0) found.add({node, gpus});
+            return node >= 0;
+        }
+        const std::int32_t whole = gpus / size_, rest = gpus % size_;
+        if (nodes_with_[static_cast<std::size_t>(size_)] < whole) return false;
+        Nodes chosen;
+        std::vector<bool> taken(free_.size(), false);
+        for (std::size_t node = 0; node < free_.size() && chosen.size() < whole; ++node) {
+            if (free_[node] != size_) continue;
+            taken[node] = true;
+            chosen.add({static_cast<std::int32_t>(node), size_});
+        }
+        if (rest > 0) {
+            std::int32_t best = -1;
+            for (std::size_t node = 0; node < free_.size(); ++node) {
+                const bool is_better = best < 0 || free_[node] < free_[static_cast<std::size_t>(best)];
+                if (!taken[node] && free_[node] >= rest && is_better) best = static_cast<std::int32_t>(node);
+            }
+            if (best < 0) return false;
+            chosen.add({best, rest});
+        }
+        found = std::move(chosen);
+        return true;
+    }
+
+    bool spread(std::int32_t gpus, Nodes& found) const {
+        if (all_ < gpus) return false;
+        std::vector<std::int32_t> order(free_.size());
+        for (std::size_t node = 0; node < order.size(); ++node) order[node] = static_cast<std::int32_t>(node);
+        const auto has = [this](std::int32_t node) { return free_[static_cast<std::size_t>(node)]; };
+        std::stable_sort(order.begin(), order.end(), [&](std::int32_t one, std::int32_t other) { return has(one) > has(other); });
+        Nodes chosen;
+        for (const std::int32_t node : order) {
+            const std::int32_t part = std::min(has(node), gpus);
+            if (part <= 0) return false;
+            chosen.add({node, part});
+            gpus -= part;
+            if (gpus == 0) break;
+        }
+        if (gpus > 0) return false;
+        found = std::move(chosen);
+        return true;
+    }
+
+    std::vector<std::int32_t> free_;
+    std::vector<std::int32_t> nodes_with_;  // by free GPUs
+    std::int32_t size_;
+    bool relaxed_;
+    std::int64_t all_ = 0;
+};
+
+struct Key {
+    Rank rank;
+    std::int64_t key;
+    JobId id;
+    friend auto operator<=>(const Key& one, const Key& two) = default;
+};
+
+struct Entry {
+    Key key;
+    Unit unit;
+};
+
+// One pass: who starts, who gives way, and what everybody has afterwards.
+class Pass {
+public:
+    Pass(const View& view, const SensaRules& rules, TraitsBook& traits)
+        : view_(view),
+          rules_(rules),
+          now_ms_(view.now_ms),
+          free_(view.free_gpus, view.vc.gpus_per_node, view.relaxed),
+          shelf_(traits, view.vc, rules) {
+        all_.reserve(view.pending.size() + view.running.size());
+        for (const Job* const job : view.running) running_.push_back(enter(*job));
+        for (const Rated* const job : running_) was_.push_back(job->share);
+        if (!free_.has_any() && !rules.rescues && !rules.admits) return;
+        for (const Job* const job : view.pending) waiting_.push_back(enter(*job));
+    }
+
+    Verdict run() {
+        const std::vector<Rated*> before = running_;
+        if (rules_.admits) admit();
+        for (std::int32_t round = 0; round < ROUNDS; ++round) {
+            const bool has_started = walk();
+            const bool has_changed = adjust();
+            if (!has_started && !has_changed) break;
+        }
+        tell(before);
+        return std::move(verdict_);
+    }
+
+private:
+    Rated* enter(const Job& job) {
+        all_.push_back(rate(job, view_, rules_, shelf_));
+        return &all_.back();
+    }
+
+    // ---- what is decided -------------------------------------------------------------------------------
+
+    Allotment told(const Rated& job) const {
+        if (!job.on_one_node || is_same(job.share, job.part)) return {};
+        return job.share;
+    }
+
+    void tell(const std::vector<Rated*>& before) {
+        for (std::size_t place = 0; place < before.size(); ++place) {
+            const Rated& job = *before[place];
+            if (job.nodes.empty() || job.is_new || is_same(job.share, was_[place])) continue;
+            verdict_.resizes.push_back({job.id(), told(job)});
+        }
+        for (Rated* const job : started_) {
+            const Allotment share = told(*job);
+            if (share.is_told()) verdict_.shares.push_back({job->id(), share});
+            verdict_.places.emplace_back(job->id(), job->nodes);
+        }
+        verdict_.is_empty =
+            verdict_.lost.empty() && verdict_.places.empty() && verdict_.resizes.empty() && verdict_.notes.empty();
+    }
+
+    // ---- promises --------------------------------------------------------------------------------------
+
+    Outlook outlook() {
+        releases_.clear();
+        for (const Rated* const job : running_) {
+            releases_.emplace_back(now_ms_ + std::max<Ms>(1, job->left_at_ms(job->speed_now_ppm)), job->gpus());
+        }
+        return {now_ms_, free_.all(), releases_};
+    }
+
+    void admit() {
+        std::vector<Rated*> fresh, promised;
+        for (Rated* const job : waiting_) {
+            if (job->is_promised) promised.push_back(job);
+            if (job->rank == Rank::deadline && view_.care(*job->job).note.empty()) fresh.push_back(job);
+        }
+        if (fresh.empty()) return;
+        std::sort(promised.begin(), promised.end(), [](const Rated* one, const Rated* other) {
+            return std::pair{one->latest_ms(), one->id()} < std::pair{other->latest_ms(), other->id()};
+        });
+        Outlook plan = outlook();
+        for (const Rated* const job : promised) plan.take(plan.earliest_ms(job->gpus(), job->left_ms), job->left_ms, job->gpus());
+        for (Rated* const job : fresh) {
+            const Ms start_ms = plan.earliest_ms(job->gpus(), job->left_ms);
+            const std::vector<Ms>& deadlines_ms = view_.service(*job->job).deadlines_ms;
+            const Ms kept_ms = start_ms + job->left_ms + rules_.guard_ms;
+            const auto found = std::lower_bound(deadlines_ms.begin(), deadlines_ms.end(), kept_ms);
+            job->is_promised = found != deadlines_ms.end();
+            if (job->is_promised) plan.take(start_ms, job->left_ms, job->gpus());
+            verdict_.notes.push_back({job->id(), job->is_promised ? *found : std::int64_t{NONE},
+                                      {job->is_promised ? ADMITTED : REFUSED}});
+        }
+    }
+
+    // ---- shares ----------------------------------------------------------------------------------------
+
+    // Split the nodes on which something happened; return whether a share has changed.
+    bool adjust() {
+        if (rules_.scope == SensaRules::Scope::off && !rules_.lends && !rules_.pools) return false;
+        const auto nodes = static_cast<std::size_t>(view_.vc.nodes);
+        room_.assign(nodes, {view_.vc.cores_per_node, view_.vc.memory_mib_per_node});
+        stirs_.assign(nodes, 0);
+        for (const Rated* const job : running_) {
+            if (!job->on_one_node) {
+                for (const trimtab::Share share : job->nodes) {
+                    Allotment& room = room_[static_cast<std::size_t>(share.node)];
+                    const Allotment part = view_.vc.proportional(share.gpus);
+                    room = {room.cores - part.cores, room.memory_mib - part.memory_mib};
+                    if (stirs(*job)) stirs_[static_cast<std::size_t>(share.node)] = 1;
+                }
+                continue;
+            }
+            const auto node = static_cast<std::size_t>(job->node());
+            if (stirs_[node] == 0 && (free_.free()[node] != 0 || stirs(*job))) stirs_[node] = 1;
+        }
+        here_.resize(nodes);
+        for (auto& jobs : here_) jobs.clear();
+        for (Rated* const job : running_) {
+            if (job->on_one_node && stirs_[static_cast<std::size_t>(job->node())] != 0) {
+                here_[static_cast<std::size_t>(job->node())].push_back(job);
+            }
+        }
+        bool has_changed = false;
+        for (std::size_t node = 0; node < nodes; ++node) {
+            if (here_[node].empty()) continue;
+            const std::vector<Allotment> shares = split_node(here_[node], room_[node], rules_, now_ms_);
+            for (std::size_t place = 0; place < shares.size(); ++place) {
+                Rated& job = *here_[node][place];
+                if (is_same(shares[place], job.share)) continue;
+                has_changed = true;
+                job.share = shares[place];
+                if (!job.is_new) job.resized_ms = now_ms_;
+                job.speed_now_ppm = job.speed_ppm(job.share);
+            }
+        }
+        return has_changed;
+    }
+
+    // Whether a job is a reason to look at its node: it is new there, or at risk.
+    bool stirs(const Rated& job) const {
+        if (job.is_new || job.job->started_ms == now_ms_) return true;
+        if (job.deadline_ms == NONE || !rules_.lends || !job.on_one_node) return false;
+        return job.deadline_ms - now_ms_ - job.left_at_ms(job.speed_now_ppm) < job.guard_ms(rules_);
+    }
+
+    // ---- order -----------------------------------------------------------------------------------------
+
+    Key key_of(const Rated& job) const {
+        if (rules_.order == SensaRules::Order::fifo) return {Rank::deadline, job.id(), job.id()};
+        if (job.deadline_ms != NONE) {
+            if (rules_.order == SensaRules::Order::edf) return {job.rank, job.deadline_ms, job.id()};
+            const bool is_best = rules_.reference == SensaRules::Reference::best;
+            return {job.rank, job.deadline_ms - (is_best ? job.left_at_ms(job.best_ppm()) : job.left_ms), job.id()};
+        }
+        switch (rules_.be_order) {
+            case SensaRules::BestEffort::srsf: return {job.rank, job.gpus() * job.left_ms, job.id()};
+            case SensaRules::BestEffort::las: return {job.rank, job.gpus() * job.job->held_ms, job.id()};
+            default: return {job.rank, job.id(), job.id()};
+        }
+    }
+
+    // Units in no order yet, unless making them needs one.
+    void line_up() {
+        queue_.clear();
+        if (!rules_.is_explicit) {
+            for (Rated* const job : waiting_) queue_.push_back({key_of(*job), {job, nullptr}});
+        } else {
+            std::vector<std::pair<Key, Rated*>> jobs;
+            for (Rated* const job : waiting_) jobs.emplace_back(key_of(*job), job);
+            std::sort(jobs.begin(), jobs.end());
+            std::vector<Rated*> ordered;
+            for (const auto& one : jobs) ordered.push_back(one.second);
+            for (const Unit& unit : make_units(ordered, rules_, now_ms_)) {
+                Key key = key_of(*unit.first);
+                if (unit.second != nullptr) key = std::min(key, key_of(*unit.second));
+                queue_.push_back({key, unit});
+            }
+        }
+        if (rules_.reference != SensaRules::Reference::unit) return;
+        for (Entry& entry : queue_) {
+            const Ms latest_ms = entry.unit.latest_ms(entry.unit.lefts_ms());
+            if (latest_ms != NONE) entry.key.key = latest_ms;
+        }
+    }
+
+    static bool is_later(const Entry& one, const Entry& other) { return one.key > other.key; }
+
+    // ---- the walk --------------------------------------------------------------------------------------
+
+    // Start what may start; return whether something has.
+    bool walk() {
+        has_started_ = false;
+        if (!free_.has_any() && !rules_.rescues) return false;
+        backfill_ = Backfiller(rules_.backfill, rules_.reserve_ppm);
+        blocked_ = 0;
+        has_victims_ = false;
+        hopeless_from_ = view_.vc.gpus_per_node + 1;
+        net_.assign(static_cast<std::size_t>(view_.vc.nodes) * CATEGORIES, 0);
+        for (const Rated* const job : running_) count(*job, 1);
+        line_up();
+        if (rules_.admits) reserve();
+        std::make_heap(queue_.begin(), queue_.end(), is_later);
+        bool waits_before = false;
+        for (auto end = queue_.end(); end != queue_.begin(); --end) {
+            if (!rules_.rescues && !free_.has_any()) break;
+            std::pop_heap(queue_.begin(), end, is_later);
+            const Entry entry = *(end - 1);
+            if (entry.key.rank == Rank::hopeless && rules_.drops && waits_before) break;
+            if (!visit(entry)) waits_before = true;
+        }
+        std::erase_if(waiting_, [](const Rated* job) { return !job->nodes.empty(); });
+        return has_started_;
+    }
+
+    // Keep room for everybody who waits with a promise, whoever is visited first.
+    void reserve() {
+        std::vector<const Entry*> promised;
+        for (const Entry& entry : queue_) {
+            if (is_promised(entry.unit)) promised.push_back(&entry);
+        }
+        std::sort(promised.begin(), promised.end(), [](const Entry* one, const Entry* other) { return one->key < other->key; });
+        for (const Entry* const entry : promised) backfill_.block(blocked(entry->unit, entry->unit.lefts_ms()));
+    }
+
+    static bool is_promised(const Unit& unit) {
+        return unit.first->is_promised || (unit.second != nullptr && unit.second->is_promised);
+    }
+
+    static Blocked blocked(const Unit& unit, std::pair<Ms, Ms> lefts_ms) {
+        const Ms length_ms = std::max({std::int64_t{1}, lefts_ms.first, lefts_ms.second});
+        return {unit.gpus(), length_ms, unit.latest_ms(lefts_ms), unit.first->id()};
+    }
+
+    // Start a unit, or let it wait; return whether all of it has started.
+    bool visit(const Entry& entry) {
+        const Unit& unit = entry.unit;
+        const std::pair<Ms, Ms> lefts_ms = unit.lefts_ms();
+        if (find_places(unit, entry.key.rank)) {
+            if (is_urgent(entry) || is_safe(unit, std::max(lefts_ms.first, lefts_ms.second))) {
+                backfill_.unblock(unit.first->id());
+                const bool is_whole = found_.size() == (unit.second == nullptr ? 1U : 2U);
+                start(unit, is_whole);
+                return is_whole;
+            }
+        } else if (rules_.rescues && (rescue(*unit.first) || (unit.second != nullptr && rescue(*unit.second)))) {
+            backfill_.unblock(unit.first->id());
+            return unit.second == nullptr;
+        }
+        block(entry, lefts_ms);
+        return false;
+    }
+
+    bool is_safe(const Unit& unit, Ms length_ms) {
+        if (!backfill_.has_outlook() && !backfill_.is_plain(unit.gpus(), length_ms)) backfill_.look(outlook());
+        return backfill_.is_safe(now_ms_, length_ms, unit.gpus(), unit.first->id());
+    }
+
+    // Whether a unit starts whoever else waits; beside promises only those who have one do.
+    bool is_urgent(const Entry& entry) const {
+        if (rules_.order != SensaRules::Order::lst || entry.key.rank != Rank::deadline) return false;
+        if (entry.key.key > now_ms_ + rules_.urgent_ms) return false;
+        return !rules_.admits || is_promised(entry.unit);
+    }
+
+    void block(const Entry& entry, std::pair<Ms, Ms> lefts_ms) {
+        const bool waits = rules_.order == SensaRules::Order::fifo || entry.key.rank == Rank::deadline;
+        const bool has_room = blocked_ < rules_.depth && !(rules_.admits && is_promised(entry.unit));
+        if (!waits || !has_room) return;
+        ++blocked_;
+        backfill_.block(blocked(entry.unit, lefts_ms));
+    }
+
+    void start(const Unit& unit, bool is_whole) {
+        const auto shares = unit.shares();
+        for (auto& [job, nodes] : found_) {
+            job->nodes = std::move(nodes);
+            job->is_new = true;
+            job->on_one_node = job->on_one_node && job->nodes.size() == 1;
+            job->share = !is_whole ? job->part : job == unit.first ? shares.first : shares.second;
+            job->speed_now_ppm = job->speed_ppm(job->share);
+            free_.add(job->nodes, -1);
+            started_.push_back(job);
+            running_.push_back(job);
+            count(*job, 1);
+            backfill_.start(now_ms_, job->left_at_ms(job->speed_now_ppm), job->gpus());
+        }
+        has_started_ = true;
+    }
+
+    // ---- places ----------------------------------------------------------------------------------------
+
+    // Count what a running job can spare, or needs, on its node.
+    void count(const Rated& job, std::int32_t times) {
+        if (!job.on_one_node || job.traits->label == Label::neutral) return;
+        const std::int32_t cores = job.traits->label == Label::sensitive ? -job.need().cores : job.spare().cores;
+        net_[place_of(job.node(), job)] += times * cores;
+    }
+
+    std::size_t place_of(std::int32_t node, const Rated& job) const {
+        return static_cast<std::size_t>(node * CATEGORIES + category(job, rules_.scope));
+    }
+
+    // Find where the jobs of a unit would start; of a pair that fits nowhere, who must not wait.
+    bool find_places(const Unit& unit, Rank rank) {
+        found_.clear();
+        if (unit.second != nullptr) {
+            const std::int32_t node = free_.best_fit(unit.gpus());
+            if (node >= 0) {
+                for (Rated* const job : {unit.first, unit.second}) {
+                    found_.emplace_back(job, Nodes{}).second.add({node, job->gpus()});
+                }
+                return true;
+            }
+        }
+        for (Rated* const job : {unit.first, unit.second}) {
+            if (job == nullptr || (unit.second != nullptr && rank == Rank::deadline && !must_start(*job))) continue;
+            Nodes nodes;
+            if (!place(*job, nodes)) continue;
+            found_.emplace_back(job, std::move(nodes));
+            return true;
+        }
+        return false;
+    }
+
+    bool must_start(const Rated& job) const {
+        return job.deadline_ms != NONE && now_ms_ >= job.latest_ms() - job.guard_ms(rules_);
+    }
+
+    // The node where it is worth most beside who runs there, best fit among equals.
+    bool place(const Rated& job, Nodes& nodes) const {
+        if (rules_.scope == SensaRules::Scope::off || !job.on_one_node || job.traits->label == Label::neutral) {
+            return free_.place(job.gpus(), nodes);
+        }
+        if (!free_.has_node(job.gpus())) return free_.place(job.gpus(), nodes);
+        const bool is_sensitive = job.traits->label == Label::sensitive;
+        const std::int32_t sign = is_sensitive ? 1 : -1;
+        const std::int32_t cores = is_sensitive ? job.need().cores : job.spare().cores;
+        std::tuple<std::int32_t, std::int32_t, std::int32_t> best{0, 0, -1};
+        for (std::int32_t node = 0; node < view_.vc.nodes; ++node) {
+            const std::int32_t free = free_.free()[static_cast<std::size_t>(node)];
+            if (free < job.gpus()) continue;
+            const std::tuple option{-std::min(cores, std::max(0, sign * net_[place_of(node, job)])), free, node};
+            if (std::get<2>(best) < 0 || option < best) best = option;
+        }
+        nodes.clear();
+        nodes.add({std::get<2>(best), job.gpus()});
+        return true;
+    }
+
+    // ---- rescue ----------------------------------------------------------------------------------------
+
+    // Start a job that would be late in the place of best-effort and hopeless ones on one node.
+    bool rescue(Rated& job) {
+        if (job.deadline_ms == NONE || job.gpus() > view_.vc.gpus_per_node) return false;
+        if (job.latest_ms() > now_ms_ + rules_.tick_ms || job.gpus() >= hopeless_from_) return false;
+        find_victims();
+        std::int32_t least = -1, chosen = -1;
+        for (std::int32_t node = 0; node < view_.vc.nodes; ++node) {
+            const auto& able = victims_[static_cast<std::size_t>(node)];
+            if (able.empty() || !fewest(able, job.gpus() - free_.free()[static_cast<std::size_t>(node)])) continue;
+            std::int32_t gpus = 0;
+            for (const Rated* const one : giving_) gpus += one->gpus();
+            if (chosen < 0 || gpus < least) {
+                least = gpus;
+                chosen = node;
+            }
+        }
+        if (chosen < 0) {
+            hopeless_from_ = job.gpus();
+            return false;
+        }
+        fewest(victims_[static_cast<std::size_t>(chosen)], job.gpus() - free_.free()[static_cast<std::size_t>(chosen)]);
+        const std::vector<Rated*> giving = giving_;
+        for (Rated* const victim : giving) evict(*victim);
+        backfill_.look_anew();
+        has_victims_ = false;
+        hopeless_from_ = view_.vc.gpus_per_node + 1;
+        found_.clear();
+        found_.emplace_back(&job, Nodes{}).second.add({chosen, job.gpus()});
+        start({&job, nullptr}, true);
+        return true;
+    }
+
+    // Who may give way on each node, who goes first in front.
+    void find_victims() {
+        if (has_victims_) return;
+        has_victims_ = true;
+        victims_.resize(static_cast<std::size_t>(view_.vc.nodes));
+        for (auto& able : victims_) able.clear();
+        for (Rated* const job : running_) {
+            if (may_lose(*job)) victims_[static_cast<std::size_t>(job->node())].push_back(job);
+        }
+        for (auto& able : victims_) {
+            std::sort(able.begin(), able.end(), [](const Rated* one, const Rated* other) {
+                return std::tuple{one->rank, one->job->started_ms, one->id()} >
+                       std::tuple{other->rank, other->job->started_ms, other->id()};
+            });
+        }
+    }
+
+    bool may_lose(const Rated& job) const {
+        return job.rank >= Rank::best_effort && job.on_one_node && !job.is_new && job.job->started_ms != now_ms_ &&
+               view_.care(*job.job).promise_ms == NONE && job.evictions < rules_.max_evictions;
+    }
+
+    // Who gives way so that so many GPUs come free, nobody without need; false if they are too few.
+    bool fewest(const std::vector<Rated*>& able, std::int32_t gpus) {
+        giving_.clear();
+        for (Rated* const job : able) {
+            if (gpus <= 0) break;
+            giving_.push_back(job);
+            gpus -= job->gpus();
+        }
+        if (gpus > 0) return false;
+        std::vector<Rated*> widest = giving_;
+        std::sort(widest.begin(), widest.end(), [](const Rated* one, const Rated* other) {
+            return std::pair{-one->gpus(), one->id()} < std::pair{-other->gpus(), other->id()};
+        });
+        for (Rated* const job : widest) {
+            if (job->gpus() > -gpus) continue;
+            std::erase(giving_, job);
+            gpus += job->gpus();
+        }
+        return true;
+    }
+
+    void evict(Rated& job) {
+        count(job, -1);
+        free_.add(job.nodes, 1);
+        std::erase(running_, &job);
+        waiting_.push_back(&job);
+        verdict_.lost.push_back(job.id());
+        job.nodes.clear();
+        job.share = job.part;
+        job.speed_now_ppm = FULL_SPEED_PPM;
+        job.measured_ppm = -1;
+        ++job.evictions;
+    }
+
+    const View& view_;
+    const SensaRules& rules_;
+    const Ms now_ms_;
+    FreeNodes free_;
+    TraitsShelf shelf_;
+    std::vector<Rated> all_;
+    std::vector<Rated*> waiting_, running_, started_;
+    std::vector<Allotment> was_;  // by place among those that ran
+    Verdict verdict_;
+
+    std::vector<std::pair<Ms, std::int32_t>> releases_;
+    std::vector<Allotment> room_;                // by node
+    std::vector<std::uint8_t> stirs_;            // by node
+    std::vector<std::vector<Rated*>> here_;      // by node
+    std::vector<std::int32_t> net_;              // by node and category: cores to spare less cores needed
+    std::vector<Entry> queue_;
+    std::vector<std::pair<Rated*, Nodes>> found_;
+    Backfiller backfill_{SensaRules::Backfill::lst, 0};
+    std::int32_t blocked_ = 0;
+    bool has_started_ = false;
+    bool has_victims_ = false;
+    std::int32_t hopeless_from_ = 0;             // so many GPUs, or more, cannot be rescued
+    std::vector<std::vector<Rated*>> victims_;   // by node
+    std::vector<Rated*> giving_;
+};
+
+}  // namespace
+
+Verdict SensaScale::decide(const View& view) const { return Pass(view, rules_, traits_).run(); }
+
+Ms SensaScale::next_review_ms(const View& view) const {
+    const bool is_watched =
+        rules_.lends && std::any_of(view.running.begin(), view.running.end(), [&](const Job* job) {
+            return !view.service(*job).deadlines_ms.empty();
+        });
+    return !view.pending.empty() || is_watched ? view.now_ms + rules_.tick_ms : std::int64_t{NONE};
+}
+
+}  // namespace trimtab

@@ -1,0 +1,217 @@
+"""What SensaScale must keep whatever comes: capacity, envelopes, floors, the order of hope, its purity."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deadlines import CURVES, MINUTE_MS, wanted_jobs
+from strategies import settings as some_knobs
+from trimtab.cluster import Cluster, ClusterView, VirtualCluster
+from trimtab.job import BEST_EFFORT, JobFacts, JobView, Move, Service
+from trimtab.knobs import Knobs
+from trimtab.policies.adjust import split
+from trimtab.policies.backfill import Backfill, Blocked, Outlook
+from trimtab.policies.catalog import find_policy
+from trimtab.policies.policy import Decision, Plan, Policy, Start, WholePass
+from trimtab.policies.sensascale import SensaScale
+from trimtab.policies.sensascale_knobs import Rules
+from trimtab.policies.units import assignment, make_units, spare_of
+from trimtab.policies.urgency import Rank, Rated, rate
+from trimtab.simulate.engine import Engine
+from trimtab.simulate.state import Environment, flat_restart
+from trimtab.simulate.workload import OracleEstimator, Workload
+
+EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+
+
+POLICIES = st.sampled_from(["sensascale", "sensascale-plus"])
+CLUSTERS = st.sampled_from([Cluster.pool(2, 4), Cluster.pool(3, 4), Cluster.pool(1, 8)])
+
+
+class Watched(WholePass):
+    """A policy that is asked twice."""
+
+    def __init__(self, inner: Policy) -> None:
+        self.inner, self.name, self.space = inner, inner.name, inner.space  # type: ignore[misc]
+        self.seen_ms: int | None = None
+
+    def settings(self, knobs: Knobs) -> Plan:
+        assert isinstance(self.inner, WholePass)
+        return self.inner.settings(knobs)
+
+    def next_review_ms(self, view: ClusterView, knobs: Knobs) -> int | None:
+        return self.inner.next_review_ms(view, knobs)
+
+    def decide(self, view: ClusterView, knobs: Knobs) -> list[Decision]:
+        decisions = self.inner.decide(view, knobs)
+        assert self.inner.decide(view, knobs) == decisions
+        self.seen_ms = view.now_ms
+        return decisions
+
+
+def engine_of(
+    workload: Workload, cluster: Cluster, policy: Policy, knobs: Knobs, restart_ms: int = 0
+) -> Engine:
+    environment = Environment(
+        placement="consolidated",
+        restart_ms=flat_restart(restart_ms),
+        estimator=OracleEstimator(workload.duration_ms),
+    )
+    return Engine(workload, cluster, policy, knobs, environment, timeline=True)
+
+
+def drawn(data: st.DataObject, name: str) -> tuple[Policy, Knobs]:
+    policy = find_policy(name)
+    return policy, data.draw(some_knobs(policy.space))
+
+
+@EXAMPLES
+@given(wanted_jobs(), CLUSTERS, POLICIES, st.data(), st.sampled_from([0, 62_000]))
+def test_all_jobs_finish_and_a_view_has_one_answer(workload, cluster, name, data, restart_ms):
+    """The engine refuses what no node has; all jobs that fit end, and a view twice gives the same."""
+    policy, knobs = drawn(data, name)
+    watched = Watched(policy)
+    engine = engine_of(workload, cluster, watched, knobs, restart_ms)
+    engine.run()
+    for record, facts in zip(engine.records, workload.facts, strict=True):
+        assert (record.finish_ms is None) == (facts.gpus > cluster.gpus)
+        assert record.preemptions <= (knobs.integer("max_evictions") if name == "sensascale-plus" else 10)
+
+
+@EXAMPLES
+@given(wanted_jobs(), CLUSTERS, POLICIES, st.data())
+def test_asked_again_at_the_same_instant_nothing_changes(workload, cluster, name, data):
+    policy, knobs = drawn(data, name)
+    watched = Watched(policy)
+    engine = engine_of(workload, cluster, watched, knobs)
+    while (now_ms := engine._next_ms()) is not None:
+        engine._instant(now_ms)
+        if watched.seen_ms == now_ms:
+            assert policy.decide(engine._view(engine._parts[0]), knobs) == []
+
+
+class Starts(Watched):
+    """Checks at each pass what it starts and gives."""
+
+    def decide(self, view: ClusterView, knobs: Knobs) -> list[Decision]:
+        decisions = super().decide(view, knobs)
+        check_hope(view, knobs, decisions)
+        return decisions
+
+
+def check_hope(view: ClusterView, knobs: Knobs, decisions: list[Decision]) -> None:
+    """No hopeless job starts where a hopeful one as narrow and as short still waits."""
+    rules = Rules.of(knobs)
+    rated = [rate(job, view.vc, view.now_ms, rules.beliefs) for job in view.pending]
+    started = {one.job_id for one in decisions if isinstance(one, Start)}
+    hopeless = [job for job in rated if job.id in started and job.rank is Rank.HOPELESS]
+    waiting = [job for job in rated if job.id not in started and job.rank <= Rank.DEADLINE]
+    for job in hopeless:
+        for other in waiting:
+            longer = other.left_ms(1_000_000) > job.left_ms(1_000_000)
+            assert other.gpus > job.gpus or longer
+
+
+@EXAMPLES
+@given(wanted_jobs(), CLUSTERS, POLICIES)
+def test_hopeless_jobs_are_never_ahead(workload, cluster, name):
+    policy = Starts(find_policy(name))
+    engine_of(workload, cluster, policy, policy.space.defaults).run()
+
+
+def rated_on(vc: VirtualCluster, rows: list[tuple[int, str | None, int]], rules: Rules) -> list[Rated]:
+    """Return running jobs of one node: GPUs, model and minutes until the deadline (0: none)."""
+    found, used = [], 0
+    for number, (gpus, model, minutes) in enumerate(rows):
+        if used + gpus > vc.gpus_per_node:
+            continue
+        used += gpus
+        service = Service("strict", (minutes * MINUTE_MS,), (10,)) if minutes else BEST_EFFORT
+        facts = JobFacts(f"j{number}", 0, gpus, service=service, curve=CURVES.get(model or ""))
+        job = JobView(number, facts, 0, 60 * MINUTE_MS)
+        job.move(Move.START)
+        job.nodes, job.started_ms = ((0, gpus),), 0
+        found.append(rate(job, vc, 0, rules.beliefs))
+    return found
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(1, 4), st.sampled_from([None, *CURVES]), st.sampled_from([0, 45, 61, 70, 300])),
+    min_size=1,
+    max_size=8,
+)
+
+
+@EXAMPLES
+@given(ROWS, st.data(), POLICIES)
+def test_shares_stay_in_the_node_and_above_the_floors(rows, data, name):
+    """Together no more than the node; nobody below what it needs without loss and the floor of lenders."""
+    vc = Cluster.pool(1, 8).vcs[0]
+    rules = Rules.of(drawn(data, name)[1])
+    jobs = rated_on(vc, rows, rules)
+    shares = split(jobs, vc.node_share, rules.adjusting, 0)
+    assert sum(share.cores for share in shares.values()) <= vc.cores_per_node
+    assert sum(share.memory_mib for share in shares.values()) <= vc.memory_mib_per_node
+    for job in jobs:
+        floor = job.part.cores * rules.adjusting.floor_ppm / 1_000_000
+        assert shares[job.id].cores >= min(job.traits.least.cores, max(1, floor))
+        assert shares[job.id].memory_mib >= min(job.traits.least.memory_mib, 1)
+        given = job.part.cores - shares[job.id].cores
+        assert given <= max(spare_of(job).cores, 0) + job.part.cores * rules.adjusting.donate_ppm / 1_000_000
+
+
+@EXAMPLES
+@given(ROWS)
+def test_a_pair_stays_in_its_envelope_and_loses_nothing(rows):
+    vc = Cluster.pool(1, 8).vcs[0]
+    rules = Rules.of(SensaScale.space.project({"unit_mode": "explicit"}))
+    jobs = rated_on(vc, rows, rules)
+    for unit in make_units(jobs, rules.pairing, 0):
+        shares = unit.shares()
+        part = vc.proportional(unit.gpus)
+        assert unit.gpus <= vc.gpus_per_node
+        assert sum(share.cores for share in shares) <= part.cores
+        assert sum(share.memory_mib for share in shares) <= part.memory_mib
+        for job, share in zip(unit.jobs, shares, strict=True):
+            assert job.speed_ppm(share) >= 1_000_000
+
+
+LENGTHS = st.integers(1, 60)
+
+
+@EXAMPLES
+@given(
+    st.integers(0, 6),
+    st.lists(st.tuples(LENGTHS, st.integers(1, 3)), max_size=8),
+    st.lists(st.tuples(st.integers(1, 6), LENGTHS, st.integers(0, 90)), min_size=1, max_size=4),
+    st.tuples(st.integers(1, 4), LENGTHS),
+)
+def test_a_safe_start_makes_nobody_late(free, releases, waiting, candidate):
+    """Whoever waits starts by its latest start, or no later than it would have without the candidate."""
+    gpus, length_ms = candidate
+    outlook = Outlook.of(0, free, releases)
+    most = free + sum(width for _, width in releases)
+    blocked = [Blocked(width, span_ms, latest_ms) for width, span_ms, latest_ms in waiting if width <= most]
+    backfill = Backfill("lst", 0, outlook, blocked)
+    if gpus > free or not backfill.is_safe(0, length_ms, gpus):
+        return
+    before, after = outlook.copy(), outlook.copy()
+    after.take(0, length_ms, gpus)
+    for unit in blocked:
+        was_ms = before.earliest_ms(unit.gpus, unit.length_ms)
+        is_ms = after.earliest_ms(unit.gpus, unit.length_ms)
+        before.take(was_ms, unit.length_ms, unit.gpus)
+        after.take(is_ms, unit.length_ms, unit.gpus)
+        assert is_ms <= max(unit.latest_ms or 0, was_ms)
+        assert min(after.free) >= 0
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=3, max_size=3))
+def test_the_assignment_is_the_best(gains):
+    best = max(
+        sum(gains[row][column] for row, column in enumerate(order)) for order in permutations(range(3))
+    )
+    assert sum(gains[row][column] for row, column in assignment(gains)) == best
