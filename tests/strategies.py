@@ -73,7 +73,10 @@ class LearningEstimator:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Speeds of pairs from a small table by model; the mean speed of a model is 1, .9 or .8."""
+    """Speeds of pairs from a small table by model; the mean speed of a model is 1, .9 or .8.
+
+    A job without a model shares with nobody.
+    """
 
     table_ppm: tuple[int, ...]
 
@@ -86,7 +89,8 @@ class Pairs:
         return 2 if mean < cuts[0] else 1 if mean < cuts[1] else 0
 
     def fits(self, one: Profile, other: Profile) -> bool:
-        return (_number(one), _number(other)) not in ((0, 3), (3, 0))
+        known = one.model is not None and other.model is not None
+        return known and (_number(one), _number(other)) not in ((0, 3), (3, 0))
 
 
 def _number(profile: Profile) -> int:

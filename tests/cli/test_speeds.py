@@ -94,6 +94,25 @@ def test_a_replay_refuses_other_speeds(gangs: Path, trimtab: Trimtab) -> None:
     assert "speeds other.json: has changed since" in ran.err
 
 
+def test_a_replay_refuses_a_way_to_find_models_that_there_is_not(gangs: Path, trimtab: Trimtab) -> None:
+    """Before it looks at the trace."""
+    assert trimtab(EVALUATE).code == 0
+    wrong = (gangs / "out.jsonl").read_text().replace('"models":"draw"', '"models":"drawn"')
+    (gangs / "out.jsonl").write_text(wrong)
+    (gangs / "gangs.csv").unlink()
+    ran = trimtab("replay out.jsonl --executor local --quiet")
+    assert ran.code == 1
+    assert "way to find models 'drawn'; did you mean 'draw'" in ran.err
+
+
+def test_lucid_says_when_nobody_can_share(gangs: Path, trimtab: Trimtab) -> None:
+    """The built-in speeds know no model, and without what jobs use there is nothing to go by."""
+    lucid = SIMULATE.replace("fifo", "lucid")
+    assert trimtab(f"{lucid}").err.endswith("none of them shares its GPUs; draw models with --models draw.\n")
+    assert "shares" not in trimtab(f"{lucid} --models draw").err
+    assert trimtab(f"{lucid} --quiet").err == ""
+
+
 def test_a_journal_from_before_there_were_speeds_is_read(gangs: Path, trimtab: Trimtab) -> None:
     assert trimtab(EVALUATE).code == 0
     header = json.loads((gangs / "out.jsonl").read_text().splitlines()[0])

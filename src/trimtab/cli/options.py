@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -20,6 +20,7 @@ from trimtab.errors import ConfigError, TrimtabError, UnknownName
 from trimtab.knobs import Knobs, Space
 from trimtab.objective import find_objective
 from trimtab.policies.catalog import find_policy
+from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Policy
 from trimtab.search.generation import ARRIVALS
 from trimtab.search.sampler import SAMPLERS
@@ -275,14 +276,14 @@ def make_world(
     )
 
 
-def with_models(trace: Trace, world: World, quiet: bool = True) -> Trace:
+def with_models(trace: Trace, world: World, policies: Collection[str] = (), quiet: bool = True) -> Trace:
     """Give the jobs the models and spread speeds of a world; say on stderr how many are known.
 
     Raises:
         InputError: If of no job anything is known, or the file of speeds is not the one it was.
     """
-    if (world.speeds, world.models) == (BUILTIN.source, "column"):
-        return trace  # that table knows no model
+    if (world.speeds, world.models) == (BUILTIN.source, "column") and Lucid.name not in policies:
+        return trace  # that table knows no model, and nobody shares GPUs
     table = world.speed_table()
     found = assign_models(trace, table, world.models, Seeds(world.seed))
     for note in notes_of(found, table):

@@ -118,7 +118,8 @@ def _opened(path: Path, quiet: bool) -> tuple[Recorded, Request]:
     request = Request.of(recorded.header)
     world = request.world
     cost, speed = str(world.restart_cost_s), world.spread_speed
-    o.make_world(world.placement, cost, world.estimates, speed, world.seed, world.engine)
+    measured = world.speeds, world.models
+    o.make_world(world.placement, cost, world.estimates, speed, world.seed, world.engine, *measured)
     o.check_size(request.cluster)
     check_names(request.lines, request.ablate)
     for note in recorded.notes:

@@ -46,7 +46,7 @@ def simulate(
     world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
     name, knobs = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
+    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, [name], quiet)
     result = simulate_ties(trace, machines, name, knobs, world, tie_seeds)
     show.notice_rejected(result.timeline, quiet)
     if jobs_out is not None:
@@ -97,7 +97,9 @@ def compare(
     if unused:
         raise ConfigError(f"knob {min(unused)} belongs to none of the policies; nothing was run.")
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
+    trace = o.with_models(
+        o.open_trace(source, window, zone, thin, seed, quiet), world, [name for name, _ in chosen], quiet
+    )
     results = []
     with show.progress(quiet) as advance:
         for place, (name, knobs) in enumerate(chosen):

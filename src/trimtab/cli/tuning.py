@@ -74,7 +74,7 @@ def tune(
     count = o.make_workers(executor, workers, address)
     name, running = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
+    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, [name], quiet)
     with open_trials(executor, count, engine, address) as trials:
         tuned = tune_at(trace, trace.instant_ms(at), machines, name, running, world, plan, trials)
     if format == "json":
@@ -178,7 +178,7 @@ def evaluate(
     again = repeats(tie_seeds, seeds, seed)
     name, base = o.read_policy(policy, knob)
     machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.with_models(o.open_trace(source, None, zone, thin, seed, quiet), world, quiet)
+    trace = o.with_models(o.open_trace(source, None, zone, thin, seed, quiet), world, [name], quiet)
     parts = ablate or []
     request = Request(
         source=source,
