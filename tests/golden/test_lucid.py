@@ -386,6 +386,23 @@ def test_one_more_node_profiles_while_many_wait():
     assert [first[one] for one in range(12)] == [0, 0, *range(20, 220, 20)]
 
 
+def test_the_additional_node_stays_while_it_is_in_use_and_five_wait():
+    """4x8; node 3 profiles single GPUs for 20 s. 19 come at 0: more than ten wait, so node 2 joins and both
+    take eight; three wait, from 5 s on five. A ends on node 2 at 10: five wait, so node 2 is open still and
+    takes k0. B ends there at 12: four wait, so its GPU stays free until all profiles end at 20."""
+    rows = "A 0 10 1\nB 0 12 1\n" + "".join(f"j{one} 0 30 1\n" for one in range(14))
+    rows += "".join(f"k{one} 0 30 1\n" for one in range(3)) + "k3 5 30 1\nk4 5 30 1\n"
+    crowd = jobs(f"job submit_s duration_s gpus\n{rows}")
+    knobs = {"prof_nodes": 1, "t_prof": 20, "prof_factor": 8, "gsc": 0, "prof_autoscale": True}
+    engine = run(crowd, "lucid", knobs, nodes=4, gpus_per_node=8)
+    assert engine.timeline is not None
+    labels = engine.timeline.labels
+    starts = [event for event in engine.timeline.events if event.kind == "start"]
+    assert [(one.time_ms, labels[one.job or 0], one.nodes) for one in starts if 0 < one.time_ms < 20_000] == [
+        (10_000, "k0", ((2, 1),))
+    ]
+
+
 def test_a_gang_wider_than_the_main_nodes_makes_the_profiler_give_way():
     """2x4 with one profiler node. W needs both nodes: A, profiled until 20, drains the profiler, and W (80
     GPU-s) runs from 20 to 30; A (200) starts over afterwards."""
