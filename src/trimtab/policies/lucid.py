@@ -81,7 +81,7 @@ SPACE = Space(
             name="prof_autoscale",
             kind="bool",
             default=False,
-            trades="on: one more profiler node from more than 10 waiting jobs on, while 5 wait and it is in use",
+            trades="on: one more profiler node joins above 10 waiting jobs and stays while 5 wait",
             takes_effect="next pass",
             in_flight="as prof_nodes",
         ),
