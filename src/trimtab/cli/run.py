@@ -11,7 +11,7 @@ from trimtab.cli import show
 from trimtab.errors import ConfigError
 from trimtab.report.compare import compare_page
 from trimtab.report.page import write_page
-from trimtab.simulate.run import simulate_ties
+from trimtab.simulate.run import World, simulate_ties
 
 
 def simulate(
@@ -57,7 +57,8 @@ def simulate(
         show.print_json(result.jsonable())
         return
     show.print_metrics(_heading(len(trace), machines.gpus), [(result.title, result.metrics)], [result.spread])
-    show.out.print(f"estimates: {estimates}; engine: {result.engine}, {result.cpu_s:.2f} CPU-s")
+    said = _said(estimates, world)
+    show.out.print(f"{said}; engine: {result.engine}, {result.cpu_s:.2f} CPU-s", markup=False, soft_wrap=True)
     show.out.print(f"digest {result.timeline.digest()}", soft_wrap=True)
 
 
@@ -119,7 +120,16 @@ def compare(
     columns = [(result.title, result.metrics) for result in results]
     spreads = [result.spread for result in results]
     show.print_metrics(_heading(len(trace), machines.gpus), columns, spreads)
-    show.out.print(f"estimates: {estimates}; engine: {results[0].engine}; ratios are to the first column")
+    said = _said(estimates, world)
+    show.out.print(
+        f"{said}; engine: {results[0].engine}; ratios are to the first column", markup=False, soft_wrap=True
+    )
+
+
+def _said(estimates: str, world: World) -> str:
+    """Return what all runs were told: estimates, and speeds and models where they were asked for."""
+    told = {"estimates": estimates, **world.measured}
+    return "; ".join(f"{name}: {value}" for name, value in told.items())
 
 
 def _heading(jobs: int, gpus: int) -> str:

@@ -14,7 +14,7 @@ from trimtab.report.page import Page, Section, mono, render
 from trimtab.report.tables import JCTS, OTHERS, WAITS
 from trimtab.report.views import View
 from trimtab.simulate.metrics import Metrics
-from trimtab.simulate.run import RunResult
+from trimtab.simulate.run import RunResult, World
 
 _SAME_S = 60.0  # completion times this close count as the same
 
@@ -139,12 +139,17 @@ def _facts(results: Sequence[RunResult], first_day: str) -> tuple[tuple[str, str
         ("Placement", _all(one.placement for one in worlds)),
         ("Restart of a preempted job", _all(cost)),
         ("Run-time estimates", _all(one.estimates for one in worlds)),
+        ("Measured speeds", _all(filter(None, (_measured(one) for one in worlds)))),
         ("Policies", _all(one.policy for one in results)),
         ("Second 0", first_day),
         ("Seed", _all(str(one.seed) for one in worlds)),
         texts.version_fact(),
         texts.digest_fact(first.provenance),
     )
+
+
+def _measured(world: World) -> str:
+    return ", ".join(f"{name} {value}" for name, value in world.measured.items())
 
 
 def _all(values: Iterable[str]) -> str:
