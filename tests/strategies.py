@@ -32,11 +32,6 @@ _PROFILES = st.one_of(
 _PACES = st.lists(st.sampled_from([0, 1_999_999, 2_000_000, 2_000_001, 40_000_000]), min_size=1, max_size=4)
 # Policies that are not for placement count.
 NEED_NODES = ("lucid", "sensascale", "sensascale-plus", "synergy")
-    "lucid",
-    "sensascale",
-    "sensascale-plus",
-    "synergy",
-)  # policies that are not for placement count
 _GAPS_MS = (0, 0, 0, 0, 1, 5_000, 7_000, 10_000, 15_000, 30_000, 90_000, 600_000)
 
 
@@ -80,7 +75,10 @@ class LearningEstimator:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Speeds of pairs from a small table by model; the mean speed of a model is 1, .9 or .8."""
+    """Speeds of pairs from a small table by model; the mean speed of a model is 1, .9 or .8.
+
+    A job without a model shares with nobody.
+    """
 
     table_ppm: tuple[int, ...]
 
@@ -93,7 +91,8 @@ class Pairs:
         return 2 if mean < cuts[0] else 1 if mean < cuts[1] else 0
 
     def fits(self, one: Profile, other: Profile) -> bool:
-        return (_number(one), _number(other)) not in ((0, 3), (3, 0))
+        known = one.model is not None and other.model is not None
+        return known and (_number(one), _number(other)) not in ((0, 3), (3, 0))
 
 
 def _number(profile: Profile) -> int:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -20,6 +20,7 @@ from trimtab.errors import ConfigError, TrimtabError, UnknownName
 from trimtab.knobs import Knobs, Space
 from trimtab.objective import find_objective
 from trimtab.policies.catalog import PRESETS, find_policy
+from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Policy
 from trimtab.search.generation import ARRIVALS
 from trimtab.search.sampler import SAMPLERS
@@ -352,14 +353,14 @@ def _checked_curves(curves: str, mix: str, noise: float) -> str:
     return ""
 
 
-def with_models(trace: Trace, world: World, quiet: bool = True) -> Trace:
+def with_models(trace: Trace, world: World, policies: Collection[str] = (), quiet: bool = True) -> Trace:
     """Give the jobs the models and spread speeds of a world; say on stderr how many are known.
 
     Raises:
         InputError: If of no job anything is known, or a file of speeds or curves is not the one it was.
     """
-    if (world.speeds, world.models) != (BUILTIN.source, "column"):  # that table knows no model
-        table = world.speed_table()
+    if (world.speeds, world.models) != (BUILTIN.source, "column") or Lucid.name in policies:
+        table = world.speed_table()  # else it knows no model, and nobody shares GPUs
         found = assign_models(trace, table, world.models, Seeds(world.seed))
         for note in notes_of(found, table):
             show.notice(note, quiet)

@@ -121,10 +121,7 @@ def _opened(path: Path, quiet: bool) -> tuple[Recorded, Request]:
     cost, speed = str(world.restart_cost_s), world.spread_speed
     o.make_world(
         *(world.placement, cost, world.estimates, speed, world.seed, world.engine),
-        curves=world.curves,
-        mix=world.mix,
-        curve_noise=world.curve_noise,
-        adjust_cost_s=world.adjust_cost_s,
+        *(world.speeds, world.models, world.curves, world.mix, world.curve_noise, world.adjust_cost_s),
     )
     o.check_size(request.cluster)
     check_names(request.lines, request.ablate)

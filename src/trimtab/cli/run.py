@@ -11,7 +11,7 @@ from trimtab.cli import show
 from trimtab.report.compare import compare_page
 from trimtab.report.page import write_page
 from trimtab.simulate.mix import USUAL_MIX
-from trimtab.simulate.run import NO_CURVES, simulate_ties
+from trimtab.simulate.run import NO_CURVES, World, simulate_ties
 from trimtab.traces.trace import Trace
 
 
@@ -58,7 +58,7 @@ def simulate(
     )
     name, knobs = o.read_policy(policy, knob, preset)
     machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
-    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
+    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, [name], quiet)
     result = simulate_ties(trace, machines, name, knobs, world, tie_seeds)
     show.notice_rejected(result.timeline, quiet)
     if jobs_out is not None:
@@ -71,7 +71,8 @@ def simulate(
         show.print_json(result.jsonable())
         return
     show.print_metrics(_heading(len(trace), machines.gpus), [(result.title, result.metrics)], [result.spread])
-    show.out.print(f"estimates: {estimates}; engine: {result.engine}, {result.cpu_s:.2f} CPU-s")
+    said = _said(estimates, world)
+    show.out.print(f"{said}; engine: {result.engine}, {result.cpu_s:.2f} CPU-s", markup=False, soft_wrap=True)
     show.out.print(f"digest {result.timeline.digest()}", soft_wrap=True)
 
 
@@ -118,7 +119,9 @@ def compare(
     )
     chosen = o.read_policies(policy, knob, preset)
     machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
-    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
+    trace = o.with_models(
+        o.open_trace(source, window, zone, thin, seed, quiet), world, [name for name, _ in chosen], quiet
+    )
     results = []
     with show.progress(quiet) as advance:
         for place, (name, knobs) in enumerate(chosen):
@@ -137,7 +140,16 @@ def compare(
     columns = [(result.title, result.metrics) for result in results]
     spreads = [result.spread for result in results]
     show.print_metrics(_heading(len(trace), machines.gpus), columns, spreads)
-    show.out.print(f"estimates: {estimates}; engine: {results[0].engine}; ratios are to the first column")
+    said = _said(estimates, world)
+    show.out.print(
+        f"{said}; engine: {results[0].engine}; ratios are to the first column", markup=False, soft_wrap=True
+    )
+
+
+def _said(estimates: str, world: World) -> str:
+    """Return what all runs were told: estimates, and speeds and models where they were asked for."""
+    told = {"estimates": estimates, **world.measured}
+    return "; ".join(f"{name}: {value}" for name, value in told.items())
 
 
 def _first_day(trace: Trace) -> str:

@@ -106,7 +106,7 @@ def tune(
     count = o.make_workers(executor, workers, address)
     name, running = o.read_policy(policy, knob, preset)
     machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
-    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
+    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, [name], quiet)
     o.check_objective(plan, trace)
     with open_trials(executor, count, engine, address) as trials:
         tuned = tune_at(trace, trace.instant_ms(at), machines, name, running, world, plan, trials)
@@ -224,7 +224,8 @@ def evaluate(
     again = repeats(tie_seeds, seeds, seed)
     name, base = o.read_policy(policy, knob, preset)
     machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
-    trace = o.with_models(o.open_trace(source, None, zone, thin, seed, quiet), world, quiet)
+    opened = o.open_trace(source, None, zone, thin, seed, quiet)
+    trace = o.with_models(opened, world, [name], quiet)
     o.check_objective(plan, trace)
     parts = ablate or []
     request = Request(
@@ -247,15 +248,18 @@ def evaluate(
         show.progress(quiet) as advance,
         records.open_journal(journal, request) as note,
     ):
-        runs = [
-            walk_forward(
-                trace if order is None else o.shuffled_ties(trace, seed, order),
-                *(window, machines, name, base, replace(world, seed=one), plan, wanted, trials, advance),
-                parts,
-                note if number == 0 else silent,
+        runs = []
+        for number, (order, one) in enumerate(again):
+            this = replace(world, seed=one)
+            jobs = trace if one == seed else o.with_models(opened, this)
+            runs.append(
+                walk_forward(
+                    jobs if order is None else o.shuffled_ties(jobs, seed, order),
+                    *(window, machines, name, base, this, plan, wanted, trials, advance),
+                    parts,
+                    note if number == 0 else silent,
+                )
             )
-            for number, (order, one) in enumerate(again)
-        ]
     found = runs[0]
     if seeds is not None or tie_seeds:
         found = replace(found, statistics=statistics_of(runs, Seeds(seed)))
@@ -321,7 +325,10 @@ def evaluation_json(found: Evaluation, spreads: Spreads = ()) -> dict[str, Any]:
 def print_evaluation(found: Evaluation) -> None:
     """Print the lines as one table; the first is the baseline."""
     show.out.print(
-        f"{found.kept:,} jobs of {found.window} on {found.cluster.gpus:,} GPUs, {found.policy}", markup=False
+        f"{found.kept:,} jobs of {found.window} on {found.cluster.gpus:,} GPUs, {found.policy}"
+        f"{_measured(found)}",
+        markup=False,
+        soft_wrap=True,
     )
     objective = found.settings["objective"]
     goal, *others = _COLUMNS[objective]
@@ -350,6 +357,11 @@ def print_evaluation(found: Evaluation) -> None:
             notes.setdefault(note, []).append(line.name)
     for note, names in notes.items():
         show.out.print(f"{', '.join(names)}: {note}", soft_wrap=True, markup=False)
+
+
+def _measured(found: Evaluation) -> str:
+    told = {name: found.settings[name] for name in ("speeds", "models") if name in found.settings}
+    return "".join(f"; {name}: {value}" for name, value in told.items())
 
 
 def _grid(headings: Sequence[str], texts: int = 1) -> Table:

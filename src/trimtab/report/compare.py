@@ -142,6 +142,7 @@ def _facts(results: Sequence[RunResult], first_day: str) -> tuple[tuple[str, str
         ("Restart of a preempted job", _all(cost)),
         ("Run-time estimates", _all(one.estimates for one in worlds)),
         *_curve_facts(worlds),
+        ("Measured speeds", _all(filter(None, (_measured(one) for one in worlds)))),
         ("Policies", _all(one.policy for one in results)),
         ("Second 0", first_day),
         ("Seed", _all(str(one.seed) for one in worlds)),
@@ -159,6 +160,10 @@ def _curve_facts(worlds: Sequence[World]) -> list[tuple[str, str]]:
         if one.curves != NO_CURVES
     }
     return [("Speed by CPU and memory", _all(sorted(texts)))] if texts else []
+
+
+def _measured(world: World) -> str:
+    return ", ".join(f"{name} {value}" for name, value in world.measured.items())
 
 
 def _all(values: Iterable[str]) -> str:

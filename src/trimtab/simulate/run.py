@@ -110,6 +110,13 @@ class World:
         return Workload.of(trace, self.spread_ppm, seed_order, table, truth)
 
     @property
+    def measured(self) -> dict[str, str]:
+        """Return `speeds` and `models` as far as they were asked for."""
+        said = {"speeds": self.speeds, "models": self.models}
+        usual = {"speeds": BUILTIN.source, "models": "column"}
+        return {name: value for name, value in said.items() if value != usual[name]}
+
+    @property
     def spread_ppm(self) -> int:
         return round(self.spread_speed * 1_000_000)
 

@@ -142,6 +142,7 @@ def _settings(world: World, plan: Plan) -> dict[str, Any]:
         "placement": world.placement,
         "restart_cost_s": world.restart_cost_s,
         "estimates": world.estimates,
+        **world.measured,
         "seed": world.seed,
     }
 

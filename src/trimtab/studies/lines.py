@@ -175,7 +175,10 @@ class Stage:
 
     @property
     def space(self) -> SearchSpace:
-        return search_space(find_policy(self.policy), self.base, self.world.placement)
+        has_pairs = bool(self.world.speed_table().pairs)
+        return search_space(
+            find_policy(self.policy), self.base, self.world.placement, self.cluster, has_pairs
+        )
 
     def search(
         self, situation: Situation, running: Knobs, name: Sequence[object], first: Sequence[Knobs]

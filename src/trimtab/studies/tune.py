@@ -88,7 +88,7 @@ def tune_at(
     objective = plan.tuning.objective
     found = search(
         lambda knobs: [one.cost for one in trials.measure(situation, knobs, objective)],
-        search_space(find_policy(policy), running, world.placement),
+        search_space(find_policy(policy), running, world.placement, cluster, bool(world.speed_table().pairs)),
         running,
         plan.tuning,
         Seeds(world.seed),
