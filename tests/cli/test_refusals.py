@@ -115,14 +115,14 @@ CLUSTERS = {
     "zero.toml": "nodes = 0",
     "text.toml": "nodes = 'two'",
     "huge.toml": "at most 100,000",
-    "missing.toml": "exactly gpus_per_node, name, nodes",
-    "extra.toml": "exactly gpus_per_node, name, nodes",
+    "missing.toml": "each [[vc]] has gpus_per_node, name, nodes, and at most",
+    "extra.toml": "each [[vc]] has gpus_per_node, name, nodes, and at most",
     "twice.toml": "different names",
     "empty.toml": "[[vc]]",
     "broken.toml": "line 1",
     "nowhere.toml": "No such file",
     "folder": "folder",
-    "good.toml --gpus-per-node 4": "goes with --nodes",
+    "good.toml --gpus-per-node 4": "go with --nodes",
 }
 
 TUNE_OPTIONS = {
