@@ -14,6 +14,7 @@ namespace trimtab {
 namespace {
 
 constexpr std::int32_t ROUNDS = 16;
+constexpr std::size_t RESERVED = 64;  // most urgent units with a promise that room is kept for
 constexpr std::int64_t ADMITTED = 1, REFUSED = 0;
 
 // Free GPUs by node, with the placement rules of `FreeMap`.
@@ -342,13 +343,14 @@ private:
         return has_started_;
     }
 
-    // Keep room for everybody who waits with a promise, whoever is visited first.
+    // Keep room for those who wait with a promise, whoever is visited first.
     void reserve() {
         std::vector<const Entry*> promised;
         for (const Entry& entry : queue_) {
             if (is_promised(entry.unit)) promised.push_back(&entry);
         }
         std::sort(promised.begin(), promised.end(), [](const Entry* one, const Entry* other) { return one->key < other->key; });
+        if (promised.size() > RESERVED) promised.resize(RESERVED);
         for (const Entry* const entry : promised) backfill_.block(blocked(entry->unit, entry->unit.lefts_ms()));
     }
 

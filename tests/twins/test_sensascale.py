@@ -35,9 +35,10 @@ def deadline_cases(draw: st.DrawFn) -> some.Case:
         truths = st.sampled_from([None, *CURVES.values()])
         size = len(workload)
         workload = replace(workload, curves=tuple(draw(st.lists(truths, min_size=size, max_size=size))))
-    guess = st.sampled_from([0.5, 1, 1, 1, 1.7])
+    guess = st.sampled_from([0.5, 1.0, 1.0, 1.0, 1.7])
     told = tuple(max(1, int(draw(guess) * duration_ms)) for duration_ms in workload.duration_ms)
     moments = st.sampled_from([0, 60_000, 61_003, 500_000, 1_800_000])
+    first_ms = workload.facts[0].submit_ms
     updates = draw(st.lists(st.tuples(moments, some.settings(space)), max_size=2))
     return some.Case(
         workload=workload,
@@ -49,7 +50,7 @@ def deadline_cases(draw: st.DrawFn) -> some.Case:
         cold_start_ms=draw(st.sampled_from([0, 0, 1_501])),
         estimates_ms=told,
         completed_gpu_ms=(),
-        updates=tuple(sorted(updates, key=lambda one: one[0])),
+        updates=tuple(sorted(((first_ms + at, knobs) for at, knobs in updates), key=lambda one: one[0])),
     )
 
 

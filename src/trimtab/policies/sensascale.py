@@ -8,6 +8,7 @@ each works, and every threshold, is ours.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import ClassVar
 
 from trimtab.cluster import ClusterView, FreeMap
@@ -23,6 +24,7 @@ from trimtab.policies.units import Unit, category, make_units, need_of, spare_of
 from trimtab.policies.urgency import Rank, Rated, rate
 
 ROUNDS = 16  # of walks and splits until nothing changes any more; two or three are usual
+RESERVED = 64  # most urgent units with a promise that room is kept for
 ADMITTED, REFUSED = (1,), (0,)
 
 
@@ -215,10 +217,9 @@ class Walk:
         return self.has_started
 
     def _reserve(self, units: Iterable[Unit]) -> None:
-        """Keep room for everybody who waits with a promise, whoever is visited first."""
-        for unit in units:
-            if _is_promised(unit):
-                self.backfill.block(self._blocked(unit, unit.lefts_ms()))
+        """Keep room for those who wait with a promise, whoever is visited first."""
+        for unit in islice(filter(_is_promised, units), RESERVED):
+            self.backfill.block(self._blocked(unit, unit.lefts_ms()))
 
     def _visit(self, key: tuple[int, int, int], unit: Unit) -> bool:
         """Start a unit, or let it wait; return whether all of it has started."""

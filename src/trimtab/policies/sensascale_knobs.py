@@ -243,7 +243,7 @@ KNOBS = (
         ("off", "rescue"),
         "off",
         "rescue: best effort and hopeless jobs give way to a deadline that would be missed",
-        "as trades says",
+        "best effort that runs may lose its GPUs at the next pass",
     ),
     _whole(
         "max_evictions", 3, (0, 10), "how often a job may lose its GPUs to a rescue", "counts what was before"

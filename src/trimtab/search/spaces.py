@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from trimtab.cluster import Cluster, Placement
 from trimtab.knobs import Knob, Knobs, Value
@@ -24,6 +24,24 @@ _SAFETY_MAX = 0.5
 _QUIET_JOBS = (0.5, 10.0)  # per ten minutes
 _REFRESH_S = (86_400, 259_200, 604_800)
 _ROUNDS_S = (0, 60, 120, 300, 600, 1200)
+# What decides most under SensaScale; the others stay as they are.
+_SENSASCALE = (
+    "unit_mode",
+    "pair_scope",
+    "theta",
+    "lst_ref",
+    "urgent",
+    "backfill",
+    "depth",
+    "reserve",
+    "hopeless_share",
+    "be_order",
+    "guard_rel",
+    "guard_abs",
+    "donate_max",
+    "free_pool",
+)
+_SENSASCALE_PLUS = (*_SENSASCALE, "max_evictions", "admission")
 
 
 def search_space(
@@ -38,8 +56,8 @@ def search_space(
     Tiresias is searched over a base threshold and a ratio (thresholds = base x ratio^i), which stay in
     order for any number of queues; Themis over all but its definition of fairness and what updates do to
     leases; Lucid over a mode of sharing and what that mode uses; Chronus over all but who plans its leases;
-    Synergy over orders, a few lengths of rounds and what takes no integer programs; other policies over their
-    own knobs.
+    Synergy over orders, a few lengths of rounds and what takes no integer programs; SensaScale over the knobs
+    that matter most; other policies over their own knobs.
 
     Args:
         policy: What is searched.
@@ -58,7 +76,15 @@ def search_space(
         return _synergy_space(policy, base)
     if policy.name == "chronus":
         return _chronus_space(policy, base)
-    axes = tuple(_axis(knob) for knob in policy.space.knobs if knob.kind != "list")
+    if policy.name in ("sensascale", "sensascale-plus"):
+        names = _SENSASCALE if policy.name == "sensascale" else _SENSASCALE_PLUS
+        return _plain_space(policy, base, names)
+    return _plain_space(policy, base, [knob.name for knob in policy.space.knobs if knob.kind != "list"])
+
+
+def _plain_space(policy: Policy, base: Knobs, names: Sequence[str]) -> SearchSpace:
+    """Return a space with one axis for each of these knobs."""
+    axes = tuple(_axis(policy.space.by_name[name]) for name in names)
     return SearchSpace(
         axes=axes,
         space=policy.space,
