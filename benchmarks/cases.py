@@ -13,16 +13,22 @@ from trimtab.cluster import Cluster
 from trimtab.job import JobFacts
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.policy import Policy
+from trimtab.simulate.curves import BUILTIN_CURVES
 from trimtab.simulate.engines import Simulation, make_engine
+from trimtab.simulate.mix import USUAL_MIX, with_curve_models
 from trimtab.simulate.speed import BUILTIN
 from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import OracleEstimator, Workload
+from trimtab.traces.deadlines import with_deadlines
 from trimtab.traces.loader import load
+from trimtab.traces.trace import Trace
+from trimtab.world import Seeds
 
 SHARED = Path(os.environ.get("TRIMTAB_SHARED") or Path(__file__).resolve().parents[2] / "shared")
 WINDOW = f"table:{SHARED / 'peers' / 'philly_2w.csv.gz'}"
 WHOLE = f"philly:{SHARED / 'data' / 'philly' / 'philly_until_2017-10-31.csv.gz'}"
 PROFILED = f"table:{SHARED / 'peers' / 'philly_2w_enriched.csv.gz'}"
+DEADLINES = f"chronus:{SHARED / 'data' / 'chronus' / 'trace_job_Philly_SLO.csv.gz'}"
 TINY, TINY_JOBS = "synthetic:philly?days=1&seed=1", 300
 
 GPUS_PER_NODE = 8
@@ -38,11 +44,11 @@ class Inputs:
     tiny: bool = False
 
     def workload(self, name: str) -> Workload:
-        """Return `window`, `profiled`, `whole`, `whole-xN` (N times one after another) or `whole-wide`.
+        """Return `window`, `profiled`, `whole`, `deadlines`, or one of these with `-xN` or `-wide` behind.
 
-        `profiled` is the window with what each job uses.
-
-        `whole-wide` has every arrival ten times, 61 s apart.
+        `profiled` is the window with what each job uses; `deadlines` is Chronus's trace, with models drawn
+        for their speed by CPU and memory. `-xN`: N times one after another; `-wide`: every arrival ten
+        times, 61 s apart.
         """
         return _workload(name, self.tiny)
 
@@ -50,13 +56,24 @@ class Inputs:
 @lru_cache(maxsize=1)
 def _workload(name: str, tiny: bool) -> Workload:
     base, _, change = name.partition("-")
-    source = TINY if tiny else {"window": WINDOW, "whole": WHOLE, "profiled": PROFILED}[base]
-    workload = Workload.of(load(source), spread_ppm=SPREAD_PPM)
+    sources = {"window": WINDOW, "whole": WHOLE, "profiled": PROFILED, "deadlines": DEADLINES}
+    trace = load(TINY if tiny else sources[base])
+    if base == "deadlines":
+        workload = _with_deadlines(trace, tiny)
+    else:
+        workload = Workload.of(trace, spread_ppm=SPREAD_PPM)
     if tiny:
         workload = Workload(workload.facts[:TINY_JOBS], workload.duration_ms[:TINY_JOBS])
     if change == "wide":
         return copies(workload, 10, ECHO_MS)
     return copies(workload, int(change[1:]), _period_ms(workload)) if change else workload
+
+
+def _with_deadlines(trace: Trace, tiny: bool) -> Workload:
+    seeds = Seeds(0)
+    told = with_deadlines(trace, "chronus", "SLO", seeds) if tiny else trace
+    drawn = with_curve_models(told, BUILTIN_CURVES, "draw", USUAL_MIX, seeds).trace
+    return Workload.of(drawn, spread_ppm=SPREAD_PPM, curves=BUILTIN_CURVES)
 
 
 def _period_ms(workload: Workload) -> int:
@@ -78,7 +95,7 @@ def copies(workload: Workload, count: int, shift_ms: int) -> Workload:
 
 def submitted_at(job: JobFacts, submit_ms: int, gpus: int | None = None) -> JobFacts:
     """Return the job as submitted at another time, with another width if one is given."""
-    return job._replace(submit_ms=submit_ms, gpus=job.gpus if gpus is None else gpus)
+    return job.submitted(submit_ms)._replace(gpus=job.gpus if gpus is None else gpus)
 
 
 def environment_of(workload: Workload) -> Environment:
@@ -127,6 +144,11 @@ CASES = {
         _built_in("srsf", "window", "srsf", 80),
         _built_in("themis", "window", "themis", 80),
         _built_in("lucid", "profiled", "lucid", 100),
+        _built_in("chronus", "deadlines", "chronus", 120),
+        _built_in("sensascale", "deadlines", "sensascale", 120),
+        _built_in("sensascale-plus", "deadlines", "sensascale-plus", 120),
+        _built_in("sensascale-x1", "deadlines", "sensascale", 160),
+        _built_in("sensascale-x4", "deadlines-x4", "sensascale", 160),
         _built_in("by-submit", "window", "tiresias", 100, in_queue_order="submit"),
         Case("hooks", "window", HookTiresias, 100),
         _built_in("whole", "whole", "tiresias", 100),

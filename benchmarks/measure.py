@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import forks
+import latency
 from cases import CASES, WHOLE, Case, Inputs
+from latency import LATENCIES
 from trimtab.objective import find_objective
 from trimtab.simulate.engines import Simulation
 from trimtab.simulate.trials import LocalTrials
@@ -122,6 +124,14 @@ def test_batch(benchmark: Any, inputs: Inputs, runs: int, threads: int) -> None:
 def _costs(one: Situation, threads: int) -> list[float]:
     objective = find_objective("wait")
     return LocalTrials("compiled", threads).measure(one, forks.candidates(CANDIDATES), objective)
+
+
+@cpu_time
+@pytest.mark.parametrize("name", LATENCIES)
+def test_latency(benchmark: Any, name: str, inputs: Inputs) -> None:
+    """Seconds in which something happens, with a thousand jobs running and waiting; once."""
+    steps = benchmark.pedantic(latency.steps_of, args=(inputs, name))
+    benchmark.extra_info.update(p99_ms=1000 * steps.p99_s, active=steps.active)
 
 
 @wall_time

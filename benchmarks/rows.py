@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from latency import LATENCIES
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -233,6 +235,39 @@ def _evaluate_rows(results: Results) -> list[Row]:
     ]
 
 
+def _deadline_rows(results: Results) -> list[Row]:
+    found = [
+        _row(
+            name, f"{title}, deadlines, 120 x 8", "ms", _of_case(results, name), milliseconds, Target(10_000)
+        )
+        for name, title in (
+            ("chronus", "Chronus"),
+            ("sensascale", "SensaScale"),
+            ("sensascale-plus", "the same, plus"),
+        )
+    ]
+    one, four = (
+        _per_event(results, f"{name}-event", name, work)
+        for name, work in (
+            ("sensascale-x1", "an event of SensaScale, 160 x 8"),
+            ("sensascale-x4", "4 times over"),
+        )
+    )
+    return [*found, one, four, _ratio_of("sensascale-growth", "an event of x4 against x1", four, one, 1.15)]
+
+
+def _latency_rows(results: Results) -> list[Row]:
+    """Return the 99th percentile of the time of a second in which something happens, a thousand jobs there."""
+    found = []
+    for name in LATENCIES:
+        figure = results[f"test_latency[{name}]"]
+        first, last = figure.notes["active"]
+        p99 = figure.notes["p99_ms"]
+        work = f"{name}, p99 of a busy second, {first:,} jobs at first, {last:,} at last"
+        found.append(Row(f"latency-{name}", work, "ms", Figure(p99, p99, p99), Target(5)))
+    return found
+
+
 # In an order in which measurements on one input follow one another.
 TOPICS: dict[str, Topic] = {
     "tiresias": _window("tiresias", "Tiresias, two weeks, 100 x 8", 6),
@@ -241,6 +276,11 @@ TOPICS: dict[str, Topic] = {
     "srsf": _window("srsf", "SRSF, two weeks, 80 x 8", 25),
     "themis": _window("themis", "Themis, two weeks, 80 x 8", 150),
     "lucid": _window("lucid", "Lucid, profiled, two weeks, 100 x 8", 60),
+    "deadlines": Topic(
+        _measurements("chronus", "sensascale", "sensascale-plus", "sensascale-x1", "sensascale-x4"),
+        _deadline_rows,
+    ),
+    "latency": Topic(tuple(f"test_latency[{name}]" for name in LATENCIES), _latency_rows),
     "hooks": Topic(
         (*_measurements("by-submit", "hooks"), "test_hooks_schedule_as_the_built_in"),
         _hook_rows,
