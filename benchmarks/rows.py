@@ -257,7 +257,7 @@ def _deadline_rows(results: Results) -> list[Row]:
 
 
 def _latency_rows(results: Results) -> list[Row]:
-    """Return the 99th percentile of the time of a second in which something happens, a thousand jobs there."""
+    """Return the 99th percentile of a second's CPU time, of those in which something happens."""
     found = []
     for name in LATENCIES:
         figure = results[f"test_latency[{name}]"]
