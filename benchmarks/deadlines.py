@@ -44,7 +44,7 @@ MEASURES = (
 )
 
 
-def tuned(trials: Trials, policy: str, budget: int, seed: int) -> list[Line]:
+def tuned(trials: Trials, policy: str, budget: int, seed: int) -> tuple[Line, ...]:
     """Return the default setting's week, and that of the setting tuned on the week before."""
     trace = thinned_by_job(load(f"chronus:{SOURCE}"), KEPT, Seeds(seed))
     world = World(seed=seed, curves="builtin", models="draw")
