@@ -38,7 +38,7 @@ class Case:
 
     Attributes:
         objective: What it is tuned for.
-        speeds, models: As `simulate.run.World` has them.
+        speeds, models, estimates: As `simulate.run.World` has them.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Case:
     objective: str = "wait"
     speeds: str = "builtin"
     models: str = "column"
+    estimates: str = "oracle"
 
 
 CASES = (
@@ -172,7 +173,7 @@ class Runs:
 
     def _run(self, case: Case, way: Way, number: int) -> Outcome:
         order, seed = repeats(0, self.seeds, 0)[number]
-        world = World(seed=seed, speeds=case.speeds, models=case.models)
+        world = World(seed=seed, estimates=case.estimates, speeds=case.speeds, models=case.models)
         trace = with_models(_opened(case.source), world)
         found = evaluate(
             trace if order is None else shuffled_ties(trace, 0, order),

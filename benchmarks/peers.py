@@ -11,6 +11,10 @@ The jobs are the two weeks of Philly in the folder named by TRIMTAB_SHARED (defa
 is 100 nodes of 8 GPUs. Each simulator is a fresh process that reads a csv and writes one; its cost is the
 user and system time of that process and its children. Peers run once, Trimtab --runs times, half of them
 before the peer and half after, and the median counts. Exits with 1 if a result that must be equal is not.
+
+Then follows Lucid itself, on the same jobs with profiles: what a copy of the artifact gave in which a
+partner's speed is restored, ours by its rules, and what each of our own rules makes of it, one more in each
+line; see `lucid_rules.py`. That takes no checkout.
 """
 
 from __future__ import annotations
@@ -32,6 +36,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
+
+import lucid_rules
+from trimtab.errors import TrimtabError
 
 SHARED = Path(os.environ.get("TRIMTAB_SHARED") or Path(__file__).resolve().parents[2] / "shared")
 JOBS = SHARED / "peers" / "philly_2w.csv.gz"
@@ -340,6 +347,24 @@ def print_head(runs: int) -> None:
     )
 
 
+def print_lucid() -> None:
+    """Print Lucid by its authors' rules and, each rule added to those before, by ours.
+
+    Raises:
+        Failed: If the jobs or the measured pairs are not there.
+    """
+    try:
+        philly = lucid_rules.Philly.read(SHARED)
+    except (OSError, TrimtabError) as problem:
+        raise Failed(f"Lucid by its authors' rules: {problem}") from problem
+    alone_s = statistics.fmean(int(job["duration"]) for job in philly.jobs)
+    print(
+        f"\n{'Lucid, the same jobs profiled':50}{'mean JCT, s':>13}{'wait':>8}{'in profiler':>13}{'pairs':>7}"
+    )
+    for name, jct_s, profiled, pairs in (lucid_rules.THEIRS, *philly.steps()):
+        print(f"{name:50}{jct_s:13,.2f}{jct_s - alone_s:8,.0f}{profiled:13,}{pairs:7,}")
+
+
 def measured(given: argparse.Namespace, scratch: Path) -> int:
     """Print the table and return the exit code."""
     jobs = read_rows(JOBS)
@@ -364,6 +389,7 @@ def measured(given: argparse.Namespace, scratch: Path) -> int:
             print(f"{'':19}{names} may differ: {reason}")
     for case in wrong:
         print(f"{case.peer} {case.name}: must be equal and is not")
+    print_lucid()
     return 1 if wrong else 0
 
 

@@ -1,10 +1,16 @@
 """Themis and Lucid tuned hour by hour on the closed-loop cases: how fair, and how fast, beside their targets.
 
     python benchmarks/schedulers.py [--policy themis|lucid] [--cases CASES] [--seeds 1] [--budget 80]
+                                    [--estimates oracle|predicted] [--ablate]
 
 Reads the real traces, and the measured pairs that Lucid packs by, in the folder named by TRIMTAB_SHARED
 (default ../shared); which model a job trains is drawn. Baseline of what is gained: the oracle. A target that
 not even the true future reaches is left out.
+
+Both schedulers order by estimates of run times: by the true ones in every line, or with --estimates predicted
+by what is learned from completed jobs. What lines forecast is another matter and never the truth but for the
+oracle. --ablate adds trimtab without its causal model, with as many simulations and with as many seconds, and
+trimtab-plus without guardrails.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ import numpy as np
 import closed_loop
 from asked import at_least_one, names
 from cases import SHARED
-from closed_loop import FIVE, Case, Outcome, Runs, Way
+from closed_loop import FREE, Case, Outcome, Runs, Way
 from forecast import shown
 from machine import machine, processor
 from trimtab.simulate.trials import open_trials
@@ -29,14 +35,16 @@ PAIRS = SHARED / "data" / "lucid" / "colocate_info.csv.gz"
 CASES = {case.name: case for case in closed_loop.CASES}
 QUICK = {case.name: case for case in closed_loop.QUICK}
 QUICK_BUDGET = 6
+ESTIMATES = ("oracle", "predicted")
+LINES = ("fixed", "fixed-week", "selftune", "trimtab", "trimtab-plus", "oracle")
 
 FAIRER, FAIRER_POINTS = 1.07, 4.0  # Themis: times fixed, and points over selftune
 FASTER, NO_SLOWER = 1.15, 1 / 1.01  # Lucid: times selftune, and times fixed
 
 
-def themis(runs: Runs, case: Case) -> Iterator[Verdict]:
+def themis(runs: Runs, case: Case, ablate: bool) -> Iterator[Verdict]:
     """Yield the share of jobs with rho <= 1 and the mean JCT of each line, then what is gained."""
-    found = _found(runs, replace(case, policy="themis", objective="rho"))
+    found = _found(runs, replace(case, policy="themis", objective="rho"), ablate)
     for line, outcomes in found.items():
         shares = [100 * one.fair_share for one in outcomes]
         yield Verdict.of(shares, what=f"themis, rho <= 1, {line}", case=case.name, unit="%")
@@ -51,9 +59,10 @@ def themis(runs: Runs, case: Case) -> Iterator[Verdict]:
     )
 
 
-def lucid(runs: Runs, case: Case) -> Iterator[Verdict]:
+def lucid(runs: Runs, case: Case, ablate: bool) -> Iterator[Verdict]:
     """Yield the mean JCT of each line, then what is gained."""
-    found = _found(runs, replace(case, policy="lucid", objective="jct", speeds=str(PAIRS), models="draw"))
+    case = replace(case, policy="lucid", objective="jct", speeds=str(PAIRS), models="draw")
+    found = _found(runs, case, ablate)
     for line, outcomes in found.items():
         yield _jct("lucid", case, line, outcomes)
     plus, fixed, tuned, best = (
@@ -68,8 +77,13 @@ def lucid(runs: Runs, case: Case) -> Iterator[Verdict]:
 POLICIES = {"themis": themis, "lucid": lucid}
 
 
-def _found(runs: Runs, case: Case) -> Mapping[str, Sequence[Outcome]]:
-    return {line: runs.all(case, Way(line)) for line in FIVE}
+def _found(runs: Runs, case: Case, ablate: bool) -> Mapping[str, Sequence[Outcome]]:
+    found = {line: runs.all(case, Way(line)) for line in LINES}
+    if ablate:
+        blind = Way("trimtab", blind=True)
+        timed = replace(blind, seconds=float(np.mean([one.search_s for one in found["trimtab"]])))
+        found |= {way.name: runs.all(case, way) for way in (blind, timed, FREE)}
+    return found
 
 
 def _jct(policy: str, case: Case, line: str, outcomes: Sequence[Outcome]) -> Verdict:
@@ -92,6 +106,8 @@ def _options() -> argparse.Namespace:
     options.add_argument("--cases", default=",".join(CASES), help="default %(default)s")
     options.add_argument("--seeds", type=int, default=1, help="runs of a line (default 1)")
     options.add_argument("--budget", type=int, default=80, help="settings tried an hour (default 80)")
+    options.add_argument("--estimates", choices=ESTIMATES, default="oracle", help="default %(default)s")
+    options.add_argument("--ablate", action="store_true", help="the searching lines without a part as well")
     options.add_argument("--quick", action="store_true", help="one invented day: does it run at all?")
     options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="default: the cores")
     given = options.parse_args()
@@ -113,9 +129,10 @@ def main() -> None:
             row
             for name in given.policy or POLICIES
             for case in cases.values()
-            for row in POLICIES[name](runs, case)
+            for row in POLICIES[name](runs, replace(case, estimates=given.estimates), given.ablate)
         ]
-    print("{cpu}, {cores} cores, load {load}; Python {python}; commit {commit}\n".format(**told))
+    print("{cpu}, {cores} cores, load {load}; Python {python}; commit {commit}".format(**told))
+    print(f"estimates: {given.estimates}\n")
     print(shown([HEADINGS, *(row.cells() for row in rows)]))
 
 

@@ -14,11 +14,13 @@
 #include <tuple>
 #include <utility>
 
+#include "chronus.hpp"
 #include "engine.hpp"
 #include "python.hpp"
 #include "python_policy.hpp"
 #include "sensascale.hpp"
 #include "situation.hpp"
+#include "synergy.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -368,7 +370,8 @@ nb::list stays(const Situation& situation, const std::vector<Plan>& plans, std::
     without_python(here, [&] { computed = situation.stays(plans, here ? 1 : threads); });
     nb::list found;
     for (const Stays& one : computed) {
-        found.append(nb::make_tuple(array(one.age_ms), array(one.idle_ms), array(one.members), array(one.fair),
+        found.append(nb::make_tuple(array(one.ids), array(one.age_ms), array(one.left_ms), array(one.idle_ms),
+                                    array(one.members), array(one.fair),
                                     nb::make_tuple(one.jobs, one.run_ms, one.queue_ms, one.restart_ms, one.preemptions),
                                     one.thrashes, one.stuck, one.first_stuck));
     }
@@ -474,6 +477,7 @@ NB_MODULE(_core, module) {
         .value("remaining_service", Rank::remaining_service)
         .value("seniority", Rank::seniority)
         .value("gittins", Rank::gittins)
+        .value("due", Rank::due)
         .value("hook", Rank::hook);
     nb::enum_<Regrade>(module, "Regrade")
         .value("immediate", Regrade::immediate)
@@ -507,6 +511,9 @@ NB_MODULE(_core, module) {
         .def("set_native", [](Plan& plan, std::shared_ptr<Decider> decider) { plan.native = std::move(decider); },
              "decider"_a)
         .def("set_lucid", [](Plan& plan, std::shared_ptr<LucidRules> rules) { plan.lucid = std::move(rules); }, "rules"_a)
+        .def("set_due", [](Plan& plan, const Column<std::int64_t>& due_ms) {
+            plan.due_ms = std::make_shared<const std::vector<Ms>>(copied(due_ms));
+        }, "due_ms"_a)
         .def_rw("history_weight", &Plan::history_weight)
         .def_rw("retrain_ms", &Plan::retrain_ms)
         .def_rw("rescore", &Plan::rescore)
@@ -524,6 +531,21 @@ NB_MODULE(_core, module) {
     bind_python_policies(module);
     bind_sensascale(module);
     bind_lucid(module);
+    nb::enum_<SynergyRules::Order>(module, "SynergyOrder")
+        .value("fifo", SynergyRules::Order::fifo)
+        .value("srtf", SynergyRules::Order::srtf)
+        .value("las", SynergyRules::Order::las);
+    module.def("synergy", [](SynergyRules::Order order, bool gives, Ms round_ms) -> std::shared_ptr<Decider> {
+        return std::make_shared<Synergy>(SynergyRules{order, gives, round_ms});
+    }, "order"_a, "gives"_a, "round_ms"_a);
+    nb::enum_<ChronusRules::Objective>(module, "ChronusObjective")
+        .value("adaptive", ChronusRules::Objective::adaptive)
+        .value("maximize", ChronusRules::Objective::maximize)
+        .value("minimize", ChronusRules::Objective::minimize);
+    module.def("chronus", [](Ms lease_ms, ChronusRules::Objective objective, bool rounds_up, std::int64_t safety_ppm,
+                             bool shortest_first, Ms fill_ms) -> std::shared_ptr<Decider> {
+        return std::make_shared<Chronus>(ChronusRules{lease_ms, objective, rounds_up, safety_ppm, shortest_first, fill_ms});
+    }, "lease_ms"_a, "objective"_a, "rounds_up"_a, "safety_ppm"_a, "shortest_first"_a, "fill_ms"_a);
 
     nb::class_<SharedEstimator>(module, "Estimator");
     module.def("oracle", [](const Column<Ms>& told_ms) {

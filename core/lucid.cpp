@@ -8,7 +8,7 @@ namespace trimtab {
 namespace {
 
 constexpr std::int32_t NOWHERE = -1;
-constexpr std::int32_t MORE_WHEN_WAITING = 10;
+constexpr std::int32_t MORE_WHEN_WAITING = 10, LESS_WHEN_WAITING = 5;
 constexpr std::int64_t FORECAST_BINS = 5;
 
 std::int64_t service_of(const Job& job) { return job.estimate_ms * job.member_gpus; }
@@ -136,12 +136,6 @@ std::int32_t Lucid::room(std::int32_t nodes) const {
 void Lucid::lay_out(const LucidRules& rules) {
     const std::int32_t wanted = room(rules.prof_nodes);
     const std::int32_t gpus = wanted * std::min(rules.prof_factor, size_);
-    std::int32_t more = wanted;
-    if (rules.autoscales && wanted > 0 && room(wanted + 1) > wanted) {
-        std::int32_t waiting = 0;
-        for (std::size_t width = 0; width < widths_.size() && widths_[width] <= gpus; ++width) waiting += fresh_[width];
-        more += waiting > MORE_WHEN_WAITING ? 1 : 0;
-    }
     open_.clear();
     for (const std::int32_t node : profiler_) {
         if (used_[static_cast<std::size_t>(node)] > 0) {
@@ -152,6 +146,12 @@ void Lucid::lay_out(const LucidRules& rules) {
     }
     profiler_ = open_;
     const auto busy = static_cast<std::int32_t>(open_.size());
+    std::int32_t more = wanted;
+    if (rules.autoscales && wanted > 0 && room(wanted + 1) > wanted) {
+        std::int32_t waiting = 0;
+        for (std::size_t width = 0; width < widths_.size() && widths_[width] <= gpus; ++width) waiting += fresh_[width];
+        more += waiting > MORE_WHEN_WAITING || (busy > wanted && waiting >= LESS_WHEN_WAITING) ? 1 : 0;
+    }
     if (busy > more) open_.erase(open_.begin(), open_.end() - more);
     for (std::int32_t missing = more - busy; missing > 0; --missing) {
         const std::int32_t node = main_.last_free();

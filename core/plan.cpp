@@ -25,6 +25,7 @@ Order computed_order(const Job& job, const Grades& grades, Ms now_ms, const Plan
             order.key = tiresias::gittins(job, grades, now_ms, plan);
             order.second = second_of(tiresias::seniority(job));
             break;
+        case Rank::due: order.key = (*plan.due_ms)[static_cast<std::size_t>(job.id)]; break;
         case Rank::hook: plan.hooks->key(job, grades, now_ms, order); break;
     }
     return order;

@@ -27,6 +27,7 @@ enum class Rank : std::uint8_t {
     remaining_service,  // srsf, tiresias with priority srsf
     seniority,          // tiresias with in_queue_order start
     gittins,            // tiresias with priority gittins
+    due,                // edf
     hook,               // a policy of one's own
 };
 
@@ -58,6 +59,7 @@ struct Plan {
     Ms refresh_ms = 0;
     std::shared_ptr<const GittinsIndex> gittins;  // made by the engine from its completed jobs
     std::shared_ptr<const LucidRules> lucid;      // what Lucid decides by, else none
+    std::shared_ptr<const std::vector<Ms>> due_ms;  // by job: the deadline it is queued by, for `Rank::due`
     std::shared_ptr<const Planner> planner;       // of a policy of one's own: the plan is what it makes
     std::shared_ptr<const Hooks> hooks;           // the same, and which of them are asked
     std::shared_ptr<const Decider> native;        // decides a whole pass without Python

@@ -63,13 +63,17 @@ Stays Situation::one(Engine& engine, const Plan& plan) const {
 
 // Whether a job takes no longer than alone on its share (rho <= 1). One that has not finished counts as if it went on
 // at full speed; see `Stays` in `objective.py`.
-static bool is_fair(const Engine& engine, const Job& job, Ms age_ms) {
+static bool is_fair(const Engine& engine, const Job& job, Ms age_ms, Ms left_ms) {
     const Partition& part = engine.home_of(job);
     const Ms run_ms = engine.workload().duration_ms[static_cast<std::size_t>(job.id)];
-    const Ms left_ms = std::max<Ms>(0, ceil_div(run_ms * FULL_SPEED_PPM - job.done, FULL_SPEED_PPM));
     const std::int64_t job_ms = job.active() ? part.life_job_ms(job) : job.life_job_ms;
     const Crowding crowding = Crowding::of(age_ms, job_ms, job.member_gpus, part.vc.gpus(), false);
     return Wide{age_ms + left_ms} * crowding.under <= run_ms * crowding.over;
+}
+
+static Ms left_ms_of(const Engine& engine, const Job& job) {
+    const Ms run_ms = engine.workload().duration_ms[static_cast<std::size_t>(job.id)];
+    return std::max<Ms>(0, ceil_div(run_ms * FULL_SPEED_PPM - job.done, FULL_SPEED_PPM));
 }
 
 // Add a settled job's stay, from the situation's instant or its submission on.
@@ -80,10 +84,13 @@ void Situation::count(const Engine& engine, const Job& job, Stays& found) const 
     const Ms stay_ms = end_ms - std::max(submit_ms, start_.now_ms());
     const Ms run_ms = floor_div(job.done - before.done, FULL_SPEED_PPM);
     const std::int32_t members = job.gpus / job.member_gpus;
+    const Ms left_ms = left_ms_of(engine, job);
+    found.ids.push_back(job.id);
     found.age_ms.push_back(end_ms - submit_ms);
+    found.left_ms.push_back(left_ms);
     found.idle_ms.push_back(stay_ms - run_ms);
     found.members.push_back(members);
-    found.fair.push_back(is_fair(engine, job, end_ms - submit_ms) ? 1 : 0);
+    found.fair.push_back(is_fair(engine, job, end_ms - submit_ms, left_ms) ? 1 : 0);
     found.jobs += members;
     found.run_ms += members * run_ms;
     found.queue_ms += members * (stay_ms - (job.held_ms - before.held_ms));

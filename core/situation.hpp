@@ -10,7 +10,9 @@ namespace trimtab {
 
 // How long each job of a situation stays; see `objective.Stays`.
 struct Stays {
+    std::vector<JobId> ids;
     std::vector<Ms> age_ms;
+    std::vector<Ms> left_ms;  // of each at the end, at full speed
     std::vector<Ms> idle_ms;
     std::vector<std::int32_t> members;  // jobs that each stands for
     std::vector<std::uint8_t> fair;     // whether rho <= 1

@@ -13,7 +13,8 @@ constexpr Ms OLDEST_MS = std::int64_t{1} << 42;  // 139 years; rho in 128 bits n
 
 __extension__ typedef unsigned __int128 Wider;
 
-// log2(numerator / denominator) in units of 2**-40, rounded down; see `log2_units`.
+}  // namespace
+
 std::int64_t log2_units(std::int64_t numerator, std::int64_t denominator) {
     constexpr int ONE = 62, DIGITS = 40;
     std::int64_t found = 63 - __builtin_clzll(static_cast<unsigned long long>(numerator / denominator));
@@ -28,6 +29,8 @@ std::int64_t log2_units(std::int64_t numerator, std::int64_t denominator) {
     }
     return found;
 }
+
+namespace {
 
 // A quotient rounded down, of a numerator that is not negative. Mostly near enough as a double to need one correction.
 std::int64_t quotient(Wide numerator, Wide denominator) {

@@ -22,6 +22,9 @@ struct Crowding {
     static Crowding of(Ms age_ms, std::int64_t job_ms, std::int32_t gpus, std::int32_t vc_gpus, bool paper);
 };
 
+// log2(numerator / denominator) in units of 2**-40, rounded down; see `log2_units` in `policies/fairness.py`.
+std::int64_t log2_units(std::int64_t numerator, std::int64_t denominator);
+
 // One auction after another; the object is kept for the memory it holds, not for what is in it.
 class Themis {
 public:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 from graphs import graph_of
 from trimtab.cluster import Cluster
@@ -11,10 +12,16 @@ from trimtab.control.guardrails import Apply, Keep
 from trimtab.control.rounds import Round
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
+from trimtab.report.ladder import StudySummary
 from trimtab.report.lines import Evaluation, Line
 from trimtab.simulate.run import RunResult, World, simulate, simulate_ties
+from trimtab.studies.deadline_grid import Grid
+from trimtab.studies.deadline_results import summary_of
+from trimtab.studies.deadlines import Entry, Study, run_study
+from trimtab.traces.deadlines import with_deadlines
 from trimtab.traces.synthetic import generate
 from trimtab.traces.trace import Trace
+from trimtab.world import Seeds
 
 SPEC = "philly?days=2&load=0.3&seed=3"
 CLUSTER = Cluster.pool(9, 8)
@@ -47,6 +54,36 @@ def run(policy: str, text: str = "", spec: str = SPEC, ties: int = 0) -> RunResu
 def runs(ties: int = 0, spec: str = SPEC) -> list[RunResult]:
     chosen = (("fifo", ""), ("srtf", ""), ("tiresias", ""), ("tiresias", "queue_thresholds=600"))
     return [run(policy, text, spec, ties) for policy, text in chosen]
+
+
+@lru_cache
+def runs_with_deadlines() -> list[RunResult]:
+    """Return two runs over jobs of which most have a deadline."""
+    trace = with_deadlines(history("philly?days=1&load=0.6&seed=3"), "chronus", "50/40/10", Seeds(0))
+    spaces = {policy: find_policy(policy).space.defaults for policy in ("fifo", "srtf")}
+    return [simulate(trace, CLUSTER, policy, knobs, World(seed=7)) for policy, knobs in spaces.items()]
+
+
+def study(folder: Path) -> StudySummary:
+    """Return what a small study of deadlines found; its cells go to a folder."""
+    grid = Grid(
+        policies={"in order": "fifo", "short first": "srtf"},
+        thin_policies={},
+        baselines=("in order",),
+        loads=(1.2, 0.8),
+        classes=("SLO", "MIX2"),
+        mixes=("20/70/10",),
+        nodes=("4x12x250",),
+        gpus=16,
+        thin=0.1,
+        seeds=2,
+    )
+    entries = {
+        label: Entry(policy, find_policy(policy).space.defaults) for label, policy in grid.policies.items()
+    }
+    source = "synthetic:philly?days=1&load=0.4&seed=3"
+    asked = Study(source, history(source.removeprefix("synthetic:")).provenance.sha256, grid, entries)
+    return summary_of(asked, run_study(asked, folder, 1))
 
 
 def evaluation(spec: str = SPEC) -> Evaluation:

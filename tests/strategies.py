@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trimtab.cluster import PLACEMENTS, Cluster, Pace, Placement
 from trimtab.errors import ConfigError
-from trimtab.job import JobFacts
+from trimtab.job import JobFacts, Service
 from trimtab.knobs import Knob, Knobs, Space
 from trimtab.policies.catalog import POLICIES, find_policy
 from trimtab.policies.policy import Policy
@@ -30,7 +30,8 @@ _PROFILES = st.one_of(
     ),
 )
 _PACES = st.lists(st.sampled_from([0, 1_999_999, 2_000_000, 2_000_001, 40_000_000]), min_size=1, max_size=4)
-NEED_NODES = ("lucid", "sensascale", "sensascale-plus")  # policies that are not for placement count
+# Policies that are not for placement count.
+NEED_NODES = ("lucid", "sensascale", "sensascale-plus", "synergy")
 _GAPS_MS = (0, 0, 0, 0, 1, 5_000, 7_000, 10_000, 15_000, 30_000, 90_000, 600_000)
 
 
@@ -74,7 +75,10 @@ class LearningEstimator:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Speeds of pairs from a small table by model; the mean speed of a model is 1, .9 or .8."""
+    """Speeds of pairs from a small table by model; the mean speed of a model is 1, .9 or .8.
+
+    A job without a model shares with nobody.
+    """
 
     table_ppm: tuple[int, ...]
 
@@ -87,7 +91,8 @@ class Pairs:
         return 2 if mean < cuts[0] else 1 if mean < cuts[1] else 0
 
     def fits(self, one: Profile, other: Profile) -> bool:
-        return (_number(one), _number(other)) not in ((0, 3), (3, 0))
+        known = one.model is not None and other.model is not None
+        return known and (_number(one), _number(other)) not in ((0, 3), (3, 0))
 
 
 def _number(profile: Profile) -> int:
@@ -335,3 +340,23 @@ def plain_case(workload: Workload, policy_name: str, values: dict[str, Any]) -> 
         estimates_ms=tuple(workload.duration_ms),
         completed_gpu_ms=(),
     )
+
+
+_SLACKS_MS = (-1, 0, 1, 60_000, 299_999, 600_000, 1_200_000, 2_400_001, 7_200_000, 14_400_000)
+
+
+@st.composite
+def deadline_cases(draw: st.DrawFn, policies: Sequence[str], **how: Any) -> Case:
+    """Return a simulation, see `cases`, of jobs that are wanted by some time, or not."""
+    case = draw(cases(policies, **how))
+    facts = []
+    for one, span_ms in zip(case.workload.facts, case.workload.duration_ms, strict=True):
+        count = draw(st.sampled_from([0, 1, 1, 2, 4]))
+        slacks_ms = draw(st.lists(st.sampled_from(_SLACKS_MS), min_size=count, max_size=count, unique=True))
+        service = Service(
+            "best" if not count else "strict" if count == 1 else "soft",
+            tuple(one.submit_ms + span_ms + slack_ms for slack_ms in sorted(slacks_ms)),
+            draw(st.sampled_from([(10, 8, 5, 2)[:count], ()])),
+        )
+        facts.append(one._replace(service=service))
+    return replace(case, workload=Workload(facts, case.workload.duration_ms))

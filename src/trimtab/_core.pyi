@@ -13,8 +13,10 @@ from trimtab.simulate.workload import Estimator as PythonEstimator
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]
 JobTuple = tuple[Any, ...]
-# age_ms, idle_ms, members; sums; whether it thrashes; jobs stuck and the first of them
-Stay = tuple[Ints, Ints, Shorts, NDArray[np.uint8], tuple[int, int, int, int, int], bool, int, int]
+# ids, age_ms, left_ms, idle_ms, members, fair; sums; whether it thrashes; jobs stuck and the first of them
+Stay = tuple[
+    Shorts, Ints, Ints, Ints, Shorts, NDArray[np.uint8], tuple[int, int, int, int, int], bool, int, int
+]
 Flags = NDArray[np.bool_]
 
 built: str  # compiler, its version and the options
@@ -28,6 +30,7 @@ class Rank:
     remaining_service: ClassVar[Rank]
     seniority: ClassVar[Rank]
     gittins: ClassVar[Rank]
+    due: ClassVar[Rank]
     hook: ClassVar[Rank]
 
 class Regrade:
@@ -78,6 +81,7 @@ class Plan:
         payment: bool,
     ) -> None: ...
     def set_planner(self, planner: Planner) -> None: ...
+    def set_due(self, due_ms: Ints) -> None: ...
     def set_native(self, decider: Decider) -> None: ...
     def set_lucid(self, rules: LucidRules) -> None: ...
 
@@ -161,6 +165,27 @@ class JobHandles:
 def planner(make: Callable[[tuple[int, ...]], Plan]) -> Planner: ...
 def decider(
     policy: str, facts: Sequence[JobFacts], decide: Callable[..., Any], review: Callable[..., int | None]
+) -> Decider: ...
+
+class SynergyOrder:
+    fifo: ClassVar[SynergyOrder]
+    srtf: ClassVar[SynergyOrder]
+    las: ClassVar[SynergyOrder]
+
+def synergy(order: SynergyOrder, gives: bool, round_ms: int) -> Decider: ...
+
+class ChronusObjective:
+    adaptive: ClassVar[ChronusObjective]
+    maximize: ClassVar[ChronusObjective]
+    minimize: ClassVar[ChronusObjective]
+
+def chronus(
+    lease_ms: int,
+    objective: ChronusObjective,
+    rounds_up: bool,
+    safety_ppm: int,
+    shortest_first: bool,
+    fill_ms: int,
 ) -> Decider: ...
 def add_hooks(plan: Plan, policy: str, facts: Sequence[JobFacts], told: PolicyPlan) -> None: ...
 

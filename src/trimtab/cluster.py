@@ -20,6 +20,7 @@ PLACEMENTS: tuple[Placement, ...] = ("count", "consolidated", "relaxed")
 # What a node has for each of its GPUs, unless it is told (Synergy's servers: 24 cores and 500 GiB for 8).
 CORES_PER_GPU = 3
 MEMORY_MIB_PER_GPU = 64_000
+_CARE_MAX = 10**12  # cores or MiB of a node: beyond this it is a mistake
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +83,39 @@ class Cluster:
     pooled: bool = True
 
     @classmethod
-    def pool(cls, nodes: int, gpus_per_node: int) -> Cluster:
-        """Return a cluster of one pool.
+    def pool(
+        cls, nodes: int, gpus_per_node: int, cores_per_node: int = 0, memory_mib_per_node: int = 0
+    ) -> Cluster:
+        """Return a cluster of one pool; 0 CPU cores or memory stand for the usual.
 
         Raises:
-            ConfigError: If a number is below 1.
+            ConfigError: If a number is below 1, or a GPU would come with no CPU core or no MiB.
         """
         _require_positive("nodes", nodes)
         _require_positive("gpus-per-node", gpus_per_node)
-        return cls((VirtualCluster("all", nodes, gpus_per_node),))
+        _require_enough("cores-per-node", cores_per_node, gpus_per_node)
+        _require_enough("memory-mib-per-node", memory_mib_per_node, gpus_per_node)
+        return cls((VirtualCluster("all", nodes, gpus_per_node, 0, cores_per_node, memory_mib_per_node),))
 
     @classmethod
-    def partitioned(cls, sizes: Sequence[tuple[str, int, int]]) -> Cluster:
-        """Return hard partitions from (name, nodes, GPUs a node), node ids running on."""
+    def partitioned(cls, sizes: Sequence[tuple[str, int, int] | tuple[str, int, int, int, int]]) -> Cluster:
+        """Return hard partitions, node ids running on.
+
+        Args:
+            sizes: (name, nodes, GPUs a node), or these with CPU cores and MiB a node, 0 for the usual.
+
+        Raises:
+            ConfigError: As of `pool`, or if two have one name.
+        """
         vcs: list[VirtualCluster] = []
         first_node = 0
-        for name, nodes, gpus_per_node in sizes:
+        for name, nodes, gpus_per_node, *more in sizes:
             _require_positive(f"vc {name}: nodes", nodes)
             _require_positive(f"vc {name}: gpus_per_node", gpus_per_node)
-            vcs.append(VirtualCluster(name, nodes, gpus_per_node, first_node))
+            cores, memory_mib = more or (0, 0)
+            _require_enough(f"vc {name}: cores_per_node", cores, gpus_per_node)
+            _require_enough(f"vc {name}: memory_mib_per_node", memory_mib, gpus_per_node)
+            vcs.append(VirtualCluster(name, nodes, gpus_per_node, first_node, cores, memory_mib))
             first_node += nodes
         if len({vc.name for vc in vcs}) < len(vcs) or not vcs:
             raise ConfigError("a cluster needs virtual clusters with different names; nothing was run.")
@@ -109,6 +124,8 @@ class Cluster:
     @classmethod
     def from_toml(cls, path: Path) -> Cluster:
         """Read `[[vc]]` tables with `name`, `nodes`, `gpus_per_node`.
+
+        They may have `cores_per_node` and `memory_gib_per_node` as well.
 
         Raises:
             ConfigError: If the file cannot be read or has other keys.
@@ -121,10 +138,25 @@ class Cluster:
         if set(tables) != {"vc"} or not isinstance(rows, list):
             raise ConfigError(f"cluster file {path}: it must hold [[vc]] tables and nothing else.")
         keys = {"name", "nodes", "gpus_per_node"}
+        more = {"cores_per_node", "memory_gib_per_node"}
         for row in rows:
-            if not isinstance(row, dict) or set(row) != keys:
-                raise ConfigError(f"cluster file {path}: each [[vc]] has exactly {', '.join(sorted(keys))}.")
-        return cls.partitioned([(str(row["name"]), row["nodes"], row["gpus_per_node"]) for row in rows])
+            if not isinstance(row, dict) or not keys <= set(row) <= keys | more:
+                raise ConfigError(
+                    f"cluster file {path}: each [[vc]] has {', '.join(sorted(keys))}, and at most "
+                    f"{' and '.join(sorted(more))} besides."
+                )
+        return cls.partitioned(
+            [
+                (
+                    str(row["name"]),
+                    row["nodes"],
+                    row["gpus_per_node"],
+                    row.get("cores_per_node", 0),
+                    memory_mib(f"vc {row['name']}: memory_gib_per_node", row.get("memory_gib_per_node")),
+                )
+                for row in rows
+            ]
+        )
 
     @property
     def gpus(self) -> int:
@@ -142,13 +174,37 @@ class Cluster:
 
     def jsonable(self) -> dict[str, object]:
         """Return plain values for JSON."""
-        vcs = [{"name": vc.name, "nodes": vc.nodes, "gpus_per_node": vc.gpus_per_node} for vc in self.vcs]
+        names = "name", "nodes", "gpus_per_node", "cores_per_node", "memory_mib_per_node"
+        vcs = [{name: getattr(vc, name) for name in names} for vc in self.vcs]
         return {"nodes": self.nodes, "gpus": self.gpus, "pooled": self.pooled, "vcs": vcs}
 
 
 def _require_positive(what: str, number: object) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise ConfigError(f"{what} = {number!r}: it must be a whole number of at least 1; nothing was run.")
+
+
+def _require_enough(what: str, number: object, gpus_per_node: int) -> None:
+    """Refuse what a node cannot have of CPU or memory; 0 stands for the usual."""
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    if not whole or not (number == 0 or gpus_per_node <= number <= _CARE_MAX):  # type: ignore[operator]
+        raise ConfigError(
+            f"{what} = {number!r}: it must be a whole number, at least 1 for each of {gpus_per_node:,} GPUs "
+            f"and at most {_CARE_MAX:,}; nothing was run."
+        )
+
+
+def memory_mib(what: str, gib: object) -> int:
+    """Return memory in whole MiB, 0 where nothing is said.
+
+    Raises:
+        ConfigError: If it is no number above 0.
+    """
+    if gib is None:
+        return 0
+    if isinstance(gib, bool) or not isinstance(gib, int | float) or not 1 / 1024 <= gib <= _CARE_MAX / 1024:
+        raise ConfigError(f"{what} = {gib!r}: it must be GiB above 0; nothing was run.")
+    return round(gib * 1024)
 
 
 class FreeMap:

@@ -61,6 +61,10 @@ class Service(NamedTuple):
     deadlines_ms: tuple[int, ...] = ()
     values: tuple[int, ...] = ()
 
+    def later(self, by_ms: int) -> Service:
+        """Return the same wish of a job that is submitted so much later."""
+        return self._replace(deadlines_ms=tuple(deadline_ms + by_ms for deadline_ms in self.deadlines_ms))
+
 
 BEST_EFFORT = Service()
 
@@ -80,6 +84,13 @@ class JobFacts(NamedTuple):
     profile: Profile | None = None  # what it is measured to use; a policy that profiles looks only afterwards
     service: Service = BEST_EFFORT
     curve: Curve | None = None  # its speed by CPU and memory, as far as is known; None: they do not matter
+
+    def submitted(self, submit_ms: int) -> JobFacts:
+        """Return what the same job is if it is submitted at another instant: its deadlines move along."""
+        if not self.service.deadlines_ms:
+            return JobFacts(self.label, submit_ms, *self[2:])
+        service = self.service.later(submit_ms - self.submit_ms)
+        return JobFacts(self.label, submit_ms, *self[2:-2], service, self.curve)
 
 
 class JobView:

@@ -123,7 +123,7 @@ class Knob:
             return "one of " + ", ".join(self.choices)
         if self.kind == "bool":
             return "on or off"
-        bounds = f"{self.low:g} .. {self.high:g}{f' {self.unit}' if self.unit else ''}"
+        bounds = f"{self.low:.10g} .. {self.high:.10g}{f' {self.unit}' if self.unit else ''}"
         return f"{'strictly ascending whole numbers, each ' if self.kind == 'list' else ''}{bounds}"
 
     def parse(self, text: str) -> Value:

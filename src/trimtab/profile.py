@@ -45,5 +45,5 @@ class PairSpeeds(Protocol):
         ...
 
     def fits(self, one: Profile, other: Profile) -> bool:
-        """Return whether both can be on one GPU as far as is known: False where it was tried and failed."""
+        """Return whether both may be on one GPU: False where it failed, or where of one nothing is known."""
         ...

@@ -23,15 +23,18 @@ def _schedulers(*options: str, **environment: str) -> subprocess.CompletedProces
 
 
 def test_each_line_has_its_mean_and_gains_are_their_ratios(shared: Path) -> None:
-    done = _schedulers("--quick", "--policy", "lucid", TRIMTAB_SHARED=str(shared))
+    done = _schedulers("--quick", "--policy", "lucid", "--ablate", TRIMTAB_SHARED=str(shared))
     assert done.returncode == 0, done.stderr
     rows = [line for line in done.stdout.splitlines() if line.startswith("lucid")]
-    seconds = {
-        row.split(", ")[2].split()[0]: float(row.split(" s")[-2].split()[-1].replace(",", ""))
-        for row in rows
-        if ", mean JCT, " in row
-    }
-    assert list(seconds) == ["fixed", "fixed-week", "selftune", "trimtab-plus", "oracle"]
+    cells = [row.split(", mean JCT, ")[1].split("one-day") for row in rows if ", mean JCT, " in row]
+    seconds = {line.strip(): float(values.split()[0].replace(",", "")) for line, values in cells}
+    assert list(seconds) == [
+        *("fixed", "fixed-week", "selftune", "trimtab", "trimtab-plus", "oracle"),
+        "trimtab without the causal model",
+        "trimtab without the causal model, as many seconds",
+        "trimtab-plus without guardrails",
+    ]
+    assert "\nestimates: oracle\n" in done.stdout
     gain = next(row for row in rows if "fixed over trimtab-plus" in row)
     assert f"{seconds['fixed'] / seconds['trimtab-plus']:.3g} x" in gain
 
@@ -42,6 +45,7 @@ def test_each_line_has_its_mean_and_gains_are_their_ratios(shared: Path) -> None
         (["--cases", "mars"], "--cases mars: known are philly-b"),
         (["--seeds", "0"], "--seeds 0: it must be at least 1"),
         (["--budget", "0"], "--budget 0: it must be at least 1"),
+        (["--estimates", "none"], "invalid choice: 'none' (choose from 'oracle', 'predicted')"),
         ([], "there is no "),
     ],
 )

@@ -14,19 +14,20 @@ from typing import Any
 import polars as pl
 import pytest
 
-from browser_inputs import CLUSTER, evaluation, history, renamed, runs
+from browser_inputs import CLUSTER, evaluation, history, renamed, runs, runs_with_deadlines, study
 from trimtab.control.guardrails import Keep
 from trimtab.errors import ConfigError, OutputError
 from trimtab.knobs import Knobs
 from trimtab.report.compare import compare_page
 from trimtab.report.evaluate import evaluate_page
+from trimtab.report.ladder import ladder_page
 from trimtab.report.page import write_page
 from trimtab.report.trace import trace_page
 from trimtab.simulate.run import World, simulate
 from trimtab.traces.describe import Description, describe
 from trimtab.traces.trace import LeftOut
 
-CHARTS = {"compare": 6, "evaluate": 14, "trace": 4}
+CHARTS = {"compare": 6, "deadlines": 7, "evaluate": 14, "study": 2, "trace": 4}
 HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=2">&amp;\'"%{x}'
 
 
@@ -68,12 +69,14 @@ class Visit:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
     made = {
         "compare": compare_page(runs(ties=1)),
+        "deadlines": compare_page(runs_with_deadlines()),
         "evaluate": evaluate_page(evaluation()),
+        "study": ladder_page(study(folder / "study")),
         "trace": trace_page(described()),
     }
-    folder = tmp_path_factory.mktemp("pages")
     for name, html in made.items():
         write_page(folder / f"{name}.html", html)
     return {name: folder / f"{name}.html" for name in made}
@@ -146,6 +149,25 @@ def test_evaluation_table_shows_the_lines(visits: Callable[..., Visit]) -> None:
         "[...document.querySelectorAll('table.log')].map(t => t.querySelectorAll('tbody tr').length)"
     )
     assert rows == [len(line.rounds) for line in shown.lines if line.rounds]
+
+
+def test_deadlines_are_in_the_table_and_drawn_met_above_missed(visits: Callable[..., Visit]) -> None:
+    visit = visits("deadlines")
+    for name in ("slo_violation_rate", "slo_violation_rate_weighted", "jct_s_mean_soft"):
+        cells = visit.ask(
+            f"[...document.querySelectorAll('td[data-metric={name}]')].map(c => c.dataset.value)"
+        )
+        assert [float(cell) for cell in cells] == [one.metrics[name] for one in runs_with_deadlines()]
+    drawn = visit.ask(
+        "[...document.querySelectorAll('.chart')].flatMap(c => c.data)"
+        ".filter(t => / strict$| soft$/.test(t.name))"
+        ".map(t => [t.meta.line, t.y.length, t.y.filter(y => y < 0).length])"
+    )
+    for line, result in enumerate(runs_with_deadlines()):
+        ended = result.jobs.filter(pl.col("deadline_met").is_not_null())
+        assert sum(count for index, count, _ in drawn if index == line) == ended.height
+        missed = ended.filter(~pl.col("deadline_met")).height
+        assert sum(below for index, _, below in drawn if index == line) == missed
 
 
 def test_dark_page_is_dark_and_its_key_hides_a_line_everywhere(chromium: Any, pages: dict[str, Path]) -> None:

@@ -19,6 +19,7 @@ SHARED = [
     "--placement",
     "--engine",
     "--knob",
+    "--preset",
     "--restart-cost-s",
     "--estimates",
     "--speeds",
@@ -48,7 +49,7 @@ VERBS = {
     "trace fetch": [],
     "policies": [],
     "knobs": [],
-    "simulate": ["--policy", *SHARED, *RESULTS],
+    "simulate": ["--policy", "--report", *SHARED, *RESULTS],
     "compare": ["--policy", "--report", *SHARED, *RESULTS],
     "tune": ["--policy", "--at", *SHARED, *SEARCH],
     "evaluate": [
@@ -63,6 +64,16 @@ VERBS = {
         *SHARED,
         *SEARCH,
         *RESULTS,
+    ],
+    "study deadlines": [
+        "--grid",
+        "--policy",
+        "--seeds",
+        "--thin",
+        "--out",
+        "--report",
+        "--workers",
+        "--engine",
     ],
     "diagnose": ["--hours", "--line", "--executor", "--workers", "--address"],
     "replay": ["--executor", "--workers", "--address"],
@@ -140,7 +151,8 @@ def test_wide_comparisons_are_split_and_named_below(folder: Path, trimtab: Trimt
 
 RUN_KEYS = {
     "trimtab", "engine", "trace", "cluster", "policy", "knobs", "seed", "cpu_s", "events", "metrics",
-    "digest", "placement", "restart_cost_s", "estimates", "speeds", "models",
+    "digest", "placement", "restart_cost_s", "estimates", "speeds", "models", "curves", "mix", "curve_noise",
+    "adjust_cost_s",
 }  # fmt: skip
 METRICS = {
     "jobs", "finished", "rejected", "preemptions", "jct_s_mean", "jct_s_p50", "jct_s_p99", "wait_s_mean",
@@ -276,6 +288,19 @@ def test_a_shared_knob_reaches_the_policies_that_have_it(folder: Path, trimtab: 
     assert [run["knobs"].get("backfill") for run in runs] == ["skip", "strict", None]
 
 
+def test_a_preset_stands_in_for_the_defaults_of_who_has_it(folder: Path, trimtab: Trimtab) -> None:
+    """And gives way to what is set besides."""
+    runs = trimtab(
+        "compare jobs.csv --nodes 3 --policy fifo --policy lucid --policy lucid:t_prof=90 --preset philly "
+        "--format json --quiet"
+    ).json()["runs"]
+    told = [(one["knobs"].get("t_prof"), one["knobs"].get("prof_factor")) for one in runs]
+    assert told == [(None, None), (80, 2), (90, 2)]
+    options = "--policy lucid --preset philly --knob prof_factor=3 --format json --quiet"
+    one = trimtab(f"simulate jobs.csv --nodes 3 {options}").json()
+    assert (one["knobs"]["t_prof"], one["knobs"]["prof_factor"]) == (80, 3)
+
+
 def test_options_of_the_window_and_the_search_meet(folder: Path, trimtab: Trimtab) -> None:
     """`tune --window` hides what is outside: at 25 s only b, c and d of the window are there."""
     command = f"tune jobs.csv {TIRESIAS} --at 25s --window 10s..30s --budget 1 --executor local --format json"
@@ -285,3 +310,39 @@ def test_options_of_the_window_and_the_search_meet(folder: Path, trimtab: Trimta
 
 def test_version(trimtab: Trimtab) -> None:
     assert trimtab("--version").out.startswith("trimtab ")
+
+
+# Objective -> what heads its column in tune, what it is in evaluate, and the metric that it shows there.
+GOALS = {
+    "wait": ("mean wait, s", "wait", "wait_s_mean"),
+    "jct": ("mean JCT, s", "JCT", "jct_s_mean"),
+    "jct_p99": ("p99 JCT, s", "p99 JCT", "jct_s_p99"),
+    "rho": ("jobs with rho > 1, %", "rho<=1", "rho_le_1_share"),
+}
+
+
+@pytest.mark.parametrize("objective", GOALS)
+def test_the_objective_is_told_with_its_unit(objective: str, folder: Path, trimtab: Trimtab) -> None:
+    in_tune, heading, metric = GOALS[objective]
+    tune = f"tune jobs.csv --policy srtf --nodes 1 --at 20s --executor local --objective {objective}"
+    said = trimtab(f"{tune} --quiet")
+    assert in_tune in said.out
+    cost = trimtab(f"{tune} --format json").json()["verdict"]["cost_running"]
+    assert f" {cost:,.1f} " in said.out
+    evaluate = f"{EVALUATE} --lines fixed,oracle --objective {objective}"
+    head, rule, fixed = trimtab(f"{evaluate} --quiet").out.splitlines()[2:5]
+    assert head.split("ratio")[0].split(maxsplit=1) == ["line", f"{heading}   "]
+    value = trimtab(f"{evaluate} --format json").json()["lines"][0]["metrics"][metric]
+    assert float(fixed.split()[1].replace(",", "")) == pytest.approx(value, abs=0.5)
+    assert fixed.split()[2] == "1.00x"
+    assert rule.strip("─ ") == ""
+
+
+def test_a_change_says_what_it_does_to_the_cost(folder: Path, trimtab: Trimtab) -> None:
+    """FIFO blocks behind d, which takes the node; with skip on, c and e pass it."""
+    tune = "tune jobs.csv --policy fifo --nodes 1 --at 20s --executor local"
+    verdict = trimtab(f"{tune} --format json").json()["verdict"]
+    assert verdict["action"] == "apply"
+    costs = "mean wait {cost_running:,.1f} -> {cost_best:,.1f} s".format(**verdict)
+    said = trimtab(f"{tune} --quiet").out.splitlines()
+    assert f"change: {verdict['reason']}; {costs}" in said

@@ -81,7 +81,9 @@ GOLDEN = {
         "nodes": 1,
         "gpus": 8,
         "pooled": False,
-        "vcs": [{"name": "x", "nodes": 1, "gpus_per_node": 8}],
+        "vcs": [
+            {"name": "x", "nodes": 1, "gpus_per_node": 8, "cores_per_node": 24, "memory_mib_per_node": 512000}
+        ],
     },
     "policy": "fifo",
     "knobs": "backfill=skip",
@@ -95,6 +97,11 @@ GOLDEN = {
         "speeds": "builtin",
         "speeds_sha256": "",
         "models": "column",
+        "curves": "off",
+        "curves_sha256": "",
+        "mix": "20/70/10",
+        "curve_noise": 0.0,
+        "adjust_cost_s": 0.0,
     },
     "lines": ["selftune"],
     "ablate": [],
@@ -390,7 +397,7 @@ OUT_OF_RANGE: dict[str, tuple[tuple[Any, ...], Any]] = {
     "unknown placement 'x'": (("world", "placement"), "x"),
     "restart-cost-s = 'x'": (("world", "restart_cost_s"), "x"),
     "nodes = 1,000,000,000": (("cluster", "vcs", 0, "nodes"), 10**30),
-    "gpus-per-node = 1,000,000,000": (("cluster", "vcs", 0, "gpus_per_node"), 10**30),
+    "at least 1 for each of 1,000,000,000": (("cluster", "vcs", 0, "gpus_per_node"), 10**30),
     "no line is named": (("lines",), []),
     "unknown line 'x'": (("lines", 0), "x"),
     "futures = 0": (("plan", "paper", "futures"), 0),
@@ -505,7 +512,7 @@ DIAGNOSE = "diagnose day.jsonl --hours 2 --executor local --quiet"
 def test_a_diagnosis_is_a_table_of_parts(day: Path, trimtab: Trimtab) -> None:
     ran = trimtab(DIAGNOSE)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("trimtab-plus: 2 worst of 5 hours; lost: wait, s a job\n")
+    assert ran.out.startswith("trimtab-plus: 2 worst of 5 hours; lost: mean wait, s\n")
     heads = ran.out.splitlines()[2].split()
     assert heads == ["hour", "lost", "gain", "application", "search", "forecast", "horizon"]
     assert ran.out.count("true arrivals alone would have gained") == 2

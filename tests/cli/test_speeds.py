@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands import Trimtab
+from trimtab.simulate.speed_files import open_speeds
 from trimtab.studies.request import Request
 
 # Two gangs that leave one GPU on each of two nodes, and one for which only these two are left.
@@ -28,8 +29,14 @@ SPEEDS = "--speeds speeds.json"
 @pytest.fixture
 def gangs(folder: Path) -> Path:
     (folder / "gangs.csv").write_text(JOBS)
-    (folder / "speeds.json").write_text(json.dumps(THROUGHPUTS))
+    _write_speeds(folder, THROUGHPUTS)
     return folder
+
+
+def _write_speeds(folder: Path, throughputs: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Write the file; a process reads one of a name only once, and all tests are in one."""
+    (folder / "speeds.json").write_text(json.dumps(throughputs))
+    open_speeds.cache_clear()
 
 
 def _jct_s(folder: Path, trimtab: Trimtab, options: str) -> float:
@@ -76,10 +83,35 @@ EVALUATE = (
 )
 
 
-def test_a_replay_draws_the_same_models(gangs: Path, trimtab: Trimtab) -> None:
+def _two_models(folder: Path) -> None:
     several = {**THROUGHPUTS["v100"], "('S', 1)": {"null": 1.0}, "('S', 2)": {"null": 1.0}}
     apart = {**THROUGHPUTS["v100_unconsolidated"], "('S', 2)": {"null": 0.125}}
-    (gangs / "speeds.json").write_text(json.dumps({"v100": several, "v100_unconsolidated": apart}))
+    _write_speeds(folder, {"v100": several, "v100_unconsolidated": apart})
+
+
+def test_texts_and_pages_name_them_where_they_are_asked_for(gangs: Path, trimtab: Trimtab) -> None:
+    asked = f"{SPEEDS} --models draw"
+    assert "; speeds: speeds.json; models: draw; engine: " in trimtab(f"{SIMULATE} {asked}").out
+    assert "speeds" not in trimtab(SIMULATE).out
+    compare = f"compare {SIMULATE.split(maxsplit=1)[1]} --quiet --report page.html"
+    for more, is_named in ((asked, True), ("", False)):
+        assert trimtab(f"{compare} {more}").code == 0
+        assert ("speeds speeds.json, models draw" in (gangs / "page.html").read_text()) == is_named
+    ran = trimtab(EVALUATE.replace("--journal out.jsonl", "--report page.html"))
+    assert ran.out.splitlines()[0].endswith("fifo; speeds: speeds.json; models: draw")
+    assert "speeds speeds.json, models draw" in (gangs / "page.html").read_text().replace("<wbr>", "")
+
+
+def test_each_seed_draws_its_models(gangs: Path, trimtab: Trimtab) -> None:
+    """The gang that is spread runs at .8 or .125 of its speed, by its model: 12.5 s or 80."""
+    _two_models(gangs)
+    evaluate = EVALUATE.replace("fixed,selftune", "fixed").replace("--journal out.jsonl", "--format json")
+    found = trimtab(f"{evaluate} --seeds 6").json()["lines"][0]["spread"]["jct_s_mean"]
+    assert [round(3 * found[end] - 2000, 3) for end in ("min", "max")] == [12.5, 80]
+
+
+def test_a_replay_draws_the_same_models(gangs: Path, trimtab: Trimtab) -> None:
+    _two_models(gangs)
     assert trimtab(EVALUATE).code == 0
     assert trimtab("replay out.jsonl --executor local --quiet").code == 0
 
@@ -92,6 +124,25 @@ def test_a_replay_refuses_other_speeds(gangs: Path, trimtab: Trimtab) -> None:
     ran = trimtab("replay out.jsonl --executor local --quiet")
     assert ran.code == 1
     assert "speeds other.json: has changed since" in ran.err
+
+
+def test_a_replay_refuses_a_way_to_find_models_that_there_is_not(gangs: Path, trimtab: Trimtab) -> None:
+    """Before it looks at the trace."""
+    assert trimtab(EVALUATE).code == 0
+    wrong = (gangs / "out.jsonl").read_text().replace('"models":"draw"', '"models":"drawn"')
+    (gangs / "out.jsonl").write_text(wrong)
+    (gangs / "gangs.csv").unlink()
+    ran = trimtab("replay out.jsonl --executor local --quiet")
+    assert ran.code == 1
+    assert "way to find models 'drawn'; did you mean 'draw'" in ran.err
+
+
+def test_lucid_says_when_nobody_can_share(gangs: Path, trimtab: Trimtab) -> None:
+    """The built-in speeds know no model, and without what jobs use there is nothing to go by."""
+    lucid = SIMULATE.replace("fifo", "lucid")
+    assert trimtab(f"{lucid}").err.endswith("none of them shares its GPUs; draw models with --models draw.\n")
+    assert "shares" not in trimtab(f"{lucid} --models draw").err
+    assert trimtab(f"{lucid} --quiet").err == ""
 
 
 def test_a_journal_from_before_there_were_speeds_is_read(gangs: Path, trimtab: Trimtab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from trimtab.policies.catalog import find_policy
 from trimtab.profile import CUTS, Cuts, Profile
 from trimtab.simulate.metrics import jobs_table, load_series, metrics_of
 from trimtab.simulate.pairs import shared_gpu_s, shared_stretches
+from trimtab.simulate.speed import BUILTIN
+from trimtab.simulate.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def test_gpus_under_two_jobs_are_used_once():
     """L2: from 10 to 60 two GPUs are under A and B. All 2 GPUs are used until 135, not more."""
     engine = _packed()
     assert engine.timeline is not None
-    assert list(shared_stretches(engine.timeline)) == [(10_000, 60_000, 2)]
+    assert list(shared_stretches(engine.timeline)) == [(10_000, 60_000, 2, ((0, 2),))]
     table = jobs_table(engine.workload, engine.outcomes)
     cluster = engine.cluster
     assert metrics_of(table, cluster, shared_gpu_s(engine.timeline))["gpu_utilisation"] == 1.0
@@ -191,6 +194,138 @@ def test_a_partner_runs_alone_again_when_the_other_ends():
     assert jct_s(engine) == [50, 110]
 
 
+TWO = """
+    job  submit_s  duration_s  gpus  model
+    A    0         100         2     1
+    B    10        45          2     1
+"""
+
+
+def _with_profiles(workload: Workload, *profiles: Profile) -> Workload:
+    facts = [one._replace(profile=profile) for one, profile in zip(workload.facts, profiles, strict=True)]
+    return Workload(facts, workload.duration_ms)
+
+
+TINY_JOB = Profile(gpu_util=20, gmem_util=5)
+
+
+@pytest.mark.parametrize(
+    ("host", "guest", "expected"),
+    [
+        (TINY_JOB, TINY_JOB, [100, 45]),
+        (TINY_JOB, Profile(), [100, 135]),
+        (Profile("of no table"), TINY_JOB, [100, 135]),
+        (Profile(), Profile(), [100, 135]),
+    ],
+)
+def test_a_job_of_which_nothing_is_known_never_shares(host, guest, expected):
+    """1x2, gsc 4: two tiny jobs share at full speed. What an unknown one costs nobody can say, so it has its
+    GPUs for itself, whether it was there first or comes: B waits until A ends at 100."""
+    engine = run(
+        _with_profiles(jobs(TWO), host, guest),
+        "lucid",
+        {**PACKING, "gsc": 4},
+        gpus_per_node=2,
+        speeds=BUILTIN,
+    )
+    assert jct_s(engine) == expected
+
+
+@pytest.mark.parametrize(
+    ("mib", "limit", "expected"),
+    [
+        ((12_288, 12_288), 24_576, [100, 135]),
+        ((12_288, 12_287), 24_576, [105, 50]),
+        ((12_288, 12_288), 24_577, [105, 50]),
+        ((24_576, None), 24_576, [100, 135]),
+        ((24_575, None), 24_576, [105, 50]),
+    ],
+)
+def test_the_memory_of_a_pair_stays_below_that_of_the_gpu(mib, limit, expected):
+    """1x2, pairs at .9: together L2's first two, else one after the other. Memory that is not known counts
+    as none."""
+    two = _with_profiles(jobs(TWO), *(Profile("1", gmem_mib=one) for one in mib))
+    engine = run(two, "lucid", {**PACKING, "mem_limit": limit}, gpus_per_node=2, speeds=Pairs(900_000))
+    assert jct_s(engine) == expected
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"), [(2.0, [40, 130]), (2.499, [40, 130]), (2.5, [50, 110]), (math.inf, [50, 110])]
+)
+def test_a_long_newcomer_does_not_hold_up_a_short_job(ratio, expected):
+    """1x2, pairs at .75. B (200 GPU-s) is 2.5 times A (80). Beside each other it is L3's timeline; else B
+    starts at 40."""
+    two = jobs("""
+        job  submit_s  duration_s  gpus  model
+        A    0         40          2     1
+        B    10        100         2     1
+    """)
+    engine = run(two, "lucid", {**PACKING, "prio_ratio": ratio}, gpus_per_node=2, speeds=Pairs(750_000))
+    assert jct_s(engine) == expected
+
+
+def test_new_cuts_rescore_the_jobs_that_wait_and_run_alone():
+    """1x2, gsc 1: A and B are medium (.9 < .95), 1 + 1 > 1, so B waits. From 30 s on .9 is not below the
+    cut: both are tiny and B goes beside A. At .9 B ends at 30 + 50; A has done 30 + 45 then and ends at
+    105."""
+    engine = run(
+        jobs(TWO),
+        "lucid",
+        {**PACKING, "gsc": 1},
+        gpus_per_node=2,
+        speeds=Pairs(900_000),
+        updates=[(30, {"medium_below": 0.9})],
+    )
+    assert jct_s(engine) == [105, 70]
+
+
+def test_new_cuts_do_not_undo_a_pair():
+    """L2; from 30 s on A and B are jumbo (.9 < .95), and 2 + 2 > 2, but they share already."""
+    assert jct_s(_packed(updates=[(30, {"jumbo_below": 0.95})])) == [105, 50, 115]
+
+
+def test_gangs_wider_than_a_node_do_not_share():
+    """2x2, gsc 4. A has both nodes; B wants as many GPUs, but not on one node, and starts when A ends."""
+    two = jobs("""
+        job  submit_s  duration_s  gpus  model
+        A    0         100         4     0
+        B    10        45          4     0
+    """)
+    engine = run(two, "lucid", {**PACKING, "gsc": 4}, nodes=2, gpus_per_node=2, speeds=Pairs(900_000))
+    assert jct_s(engine) == [100, 135]
+
+
+def test_a_gang_wider_than_a_node_is_profiled_on_whole_nodes():
+    """4x2; two nodes profile gangs of up to 4 GPUs. A takes node 2 and one GPU of node 3; B has to wait for
+    the other one's end at 10, although nodes 0 and 1 are idle."""
+    two = jobs("""
+        job  submit_s  duration_s  gpus
+        A    0         10          3
+        B    0         10          4
+    """)
+    knobs = {"prof_nodes": 2, "t_prof": 20, "prof_factor": 4, "gsc": 0}
+    engine = run(two, "lucid", knobs, nodes=4, gpus_per_node=2)
+    assert engine.timeline is not None
+    starts = [event.nodes for event in engine.timeline.events if event.kind == "start"]
+    assert starts == [((2, 2), (3, 1)), ((2, 2), (3, 2))]
+    assert jct_s(engine) == [10, 20]
+
+
+def test_jobs_above_a_lower_limit_leave_the_profilers_queue_at_once():
+    """2x4; node 1 profiles gangs of up to 2 GPUs for 20 s. A and B fill it, so C waits, although node 0 is
+    idle. From 10 s on the limit is 1: C starts on node 0 and ends at 40. The profiles of A and B go on until
+    20; then A starts over beside C, to 120, and B when C has ended, to 140."""
+    three = jobs("""
+        job  submit_s  duration_s  gpus
+        A    0         100         2
+        B    0         100         2
+        C    5         30          2
+    """)
+    knobs = {"prof_nodes": 1, "t_prof": 20, "prof_factor": 2, "gsc": 0}
+    engine = run(three, "lucid", knobs, nodes=2, updates=[(10, {"prof_factor": 1})])
+    assert jct_s(engine) == [120, 140, 35]
+
+
 @pytest.mark.parametrize(("backfill", "expected"), [("strict", [60, 75, 174]), ("skip", [60, 121, 100])])
 def test_the_head_of_the_queue_blocks_only_a_strict_pass(backfill, expected):
     """L4, 1x4. B (80 GPU-s) stands before C (100) and needs 4 GPUs while A holds 3 until 60. Strict: B
@@ -249,6 +384,23 @@ def test_one_more_node_profiles_while_many_wait():
         if event.kind == "start"
     }
     assert [first[one] for one in range(12)] == [0, 0, *range(20, 220, 20)]
+
+
+def test_the_additional_node_stays_while_it_is_in_use_and_five_wait():
+    """4x8; node 3 profiles single GPUs for 20 s. 19 come at 0: more than ten wait, so node 2 joins and both
+    take eight; three wait, from 5 s on five. A ends on node 2 at 10: five wait, so node 2 is open still and
+    takes k0. B ends there at 12: four wait, so its GPU stays free until all profiles end at 20."""
+    rows = "A 0 10 1\nB 0 12 1\n" + "".join(f"j{one} 0 30 1\n" for one in range(14))
+    rows += "".join(f"k{one} 0 30 1\n" for one in range(3)) + "k3 5 30 1\nk4 5 30 1\n"
+    crowd = jobs(f"job submit_s duration_s gpus\n{rows}")
+    knobs = {"prof_nodes": 1, "t_prof": 20, "prof_factor": 8, "gsc": 0, "prof_autoscale": True}
+    engine = run(crowd, "lucid", knobs, nodes=4, gpus_per_node=8)
+    assert engine.timeline is not None
+    labels = engine.timeline.labels
+    starts = [event for event in engine.timeline.events if event.kind == "start"]
+    assert [(one.time_ms, labels[one.job or 0], one.nodes) for one in starts if 0 < one.time_ms < 20_000] == [
+        (10_000, "k0", ((2, 1),))
+    ]
 
 
 def test_a_gang_wider_than_the_main_nodes_makes_the_profiler_give_way():

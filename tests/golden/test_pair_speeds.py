@@ -43,8 +43,9 @@ def test_classes_of_the_built_in_table() -> None:
     assert BUILTIN.speeds_ppm(JUMBO, JUMBO) == (757_000, 757_000)
 
 
-def test_of_an_unknown_job_nothing_is_assumed_but_that_it_is_hard_to_share_with() -> None:
+def test_of_an_unknown_job_nothing_is_assumed_but_that_it_does_not_share() -> None:
     for one in (Profile(), UNKNOWN, Profile(gpu_util=3)):
+        assert not any(BUILTIN.fits(*pair) for pair in ((one, TINY), (TINY, one), (one, one)))
         assert BUILTIN.score(one) == 2
         assert BUILTIN.speeds_ppm(one, JUMBO) == BUILTIN.speeds_ppm(JUMBO, one) == (1_000_000, 1_000_000)
 
@@ -186,6 +187,7 @@ def test_throughputs_become_speeds(tmp_path: Path) -> None:
     assert table.speeds_ppm(b, a) == (500_000, 900_000)
     assert table.speeds_ppm(a, a) == (400_000, 400_000)
     assert [table.fits(a, a), table.fits(a, b), table.fits(b, b)] == [True, True, False]
+    assert not table.fits(a, UNKNOWN)
     assert table.profiles == ((1, a), (1, b))
 
 
@@ -238,6 +240,8 @@ def test_speeds_are_between_0_and_full_and_change_places_with_the_jobs(
     assert table.speeds_ppm(other, one) == (second, first)
     assert all(1 <= speed_ppm <= 1_000_000 for speed_ppm in (first, second))
     assert table.fits(one, other) == table.fits(other, one)
+    unknown = None in (table.class_of(one), table.class_of(other))
+    assert not (unknown and table.fits(one, other))
 
 
 @given(tables(), PROFILES, st.tuples(st.floats(0.5, 1), st.floats(0.5, 1)), st.floats(0, 0.4))

@@ -10,7 +10,7 @@ from scenario import acts, expect, jct_s, jobs, preemptions, run
 from trimtab.cluster import Cluster
 from trimtab.policies.fairness import Crowding, log2_units
 from trimtab.simulate.engine import Engine
-from trimtab.simulate.metrics import jobs_table, rhos
+from trimtab.simulate.metrics import jobs_table, metrics_of, rhos
 
 THREE_WIDE = jobs("""
     job  submit_s  duration_s  gpus
@@ -53,19 +53,21 @@ def test_a_restart_alone_breaks_the_guarantee():
     assert rho(engine)[0] == pytest.approx(1.0016, abs=1e-4)
 
 
+FOUR = jobs("""
+    job  submit_s  duration_s  gpus
+    A    0         100         2
+    B    0         50          2
+    C    10        30          4
+    D    20        20          2
+""")
+
+
 @pytest.mark.parametrize("f", [0.0, 1.0])
 def test_what_does_not_fit_is_passed_over(f):
     """H2, leases of 50 s. At 50 B ends and A's lease does: D 50 / 40, C 70 / 112.5, A 100 / 170. D is first
     by rho and by gain (ln(1 + 50/50) / 2 = .35, A .20, C .13); C does not fit beside it, A keeps
     its GPUs. At 70 two GPUs are free, and C needs four."""
-    workload = jobs("""
-        job  submit_s  duration_s  gpus
-        A    0         100         2
-        B    0         50          2
-        C    10        30          4
-        D    20        20          2
-    """)
-    engine = run(workload, "themis", {"lease": 50, "fairness_f": f})
+    engine = run(FOUR, "themis", {"lease": 50, "fairness_f": f})
     first = "A B" if f else "B A"  # by id, or the shorter one first
     assert acts(engine) == expect(f"""
           0 start   {first}
@@ -145,6 +147,72 @@ def test_a_shorter_lease_from_now_on(update, ends, rhos):
     assert jct_s(engine) == ends
     assert rho(engine) == pytest.approx(rhos, abs=1e-4)
     assert preemptions(engine) == 1
+
+
+def test_the_private_share_of_auctions_may_change_and_that_of_reports_does_not():
+    """Leases of 50 s, f = 1. At 50 C, alone on one of four GPUs, would have 130 / 100 by share, B 140 / 275,
+    A 100 / 240. By the paper, told at 30, C has 130 / 300: B goes first. At 100 C 180 / 300 = .6, A
+    150 / 270, B 140 / 289; at 150 A 200 / 280 = .71, C .6; at 200 B 240 / 295 = .81, C 230 / 300. In the
+    end C took 280 s for 100, 2.8 by share; by the paper it would have been 280 / 246."""
+    workload = jobs("""
+        job  submit_s  duration_s  gpus
+        A    0         100         4
+        B    10        100         4
+        C    20        100         1
+    """)
+    knobs = {"lease": 50, "fairness_f": 1.0}
+    assert (
+        acts(run(workload, "themis", knobs)).splitlines()[:3]
+        == expect("""
+          0 start   A
+         50 preempt A
+         50 start   C
+    """).splitlines()
+    )
+    engine = run(workload, "themis", knobs, updates=[(30, {"ideal_model": "paper"})])
+    first, update, *rest = acts(engine).splitlines()
+    assert update.startswith("30 knobs lease=50,")
+    assert "\n".join([first, *rest]) == expect("""
+          0 start   A
+         50 preempt A
+         50 start   B
+        100 preempt B
+        100 start   C
+        150 preempt C
+        150 start   A
+        200 finish  A
+        200 start   B
+        250 finish  B
+        250 start   C
+        300 finish  C
+    """)
+    assert rho(engine) == pytest.approx([200 / 285, 240 / 275, 280 / 100])
+
+
+@pytest.mark.parametrize(("f", "beside"), [(1.0, "B"), (0.5, "B"), (0.0, "D")])
+def test_leftovers_go_by_rho_and_not_by_gain(f, beside):
+    """At 50 A ends; C has rho 60 / 55, B 440 / 650 = .68, D 120 / 200 = .6. Asked alone, C leaves two GPUs
+    to B, the worse off. If B is asked, too, C goes first all the same. If all are, D goes before B:
+    ln(1 + 50 / 120) against ln(1 + 50 / 440)."""
+    workload = jobs("""
+        job  submit_s  duration_s  gpus
+        A    0         50          4
+        B    10        400         2
+        C    20        30          2
+        D    30        100         2
+    """)
+    engine = run(workload, "themis", {"lease": 50, "fairness_f": f})
+    assert acts(engine).splitlines()[2] == f"50 start C {beside}"
+
+
+def test_what_is_reported_of_rho():
+    """H2's four have 20 / 29, 10 / 17, 8 / 5 and 25 / 18. Half of them are at most 1, none is between 1 and
+    1.1. The 95th percentile is at .95 x 3 = 2.85 of places 0 to 3: 25 / 18 + .85 x (8 / 5 - 25 / 18)."""
+    engine = run(FOUR, "themis", {"lease": 50})
+    found = metrics_of(jobs_table(engine.workload, engine.outcomes), Cluster.pool(1, 4))
+    assert (found["rho_le_1_share"], found["rho_le_1_1_share"]) == (0.5, 0.5)
+    assert found["rho_p95"] == pytest.approx(1.5683, abs=1e-4)
+    assert found["rho_max"] == pytest.approx(8 / 5)
 
 
 def test_pooled_auctions_let_ended_leases_run_on():

@@ -11,6 +11,7 @@ import pytest
 from histories import (
     CLUSTER,
     END_MS,
+    HOUR_MS,
     START_MS,
     WINDOW,
     another_future,
@@ -18,6 +19,7 @@ from histories import (
     history,
     outcome,
     plan,
+    table,
     walk,
 )
 from trimtab.cluster import Cluster
@@ -56,7 +58,9 @@ def test_every_line_runs() -> None:
     assert any(line.switches for line in lines.values())
     assert all(line.metrics["rho_le_1_share"] is not None for line in lines.values())
     assert lines["oracle"].metrics["finished"] == lines["fixed"].metrics["finished"]
-    assert "ρ ≤ 1" in evaluate_page(found)
+    page = evaluate_page(found)
+    assert "Tuned for</dt><dd>the share of jobs with ρ ≤ 1" in page
+    assert page.index(">ρ ≤ 1</th>") < page.index(">Wait, mean</th>")
 
 
 def test_a_setting_that_never_changes_gives_the_plain_simulation() -> None:
@@ -67,12 +71,15 @@ def test_a_setting_that_never_changes_gives_the_plain_simulation() -> None:
         assert line.metrics == one.metrics
 
 
-@pytest.mark.parametrize("line", ["selftune", "trimtab"])
-def test_the_future_does_not_reach_back(line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "count"), [("fixed-week", 16), ("selftune", 16), ("trimtab", 8), ("trimtab-plus", 8)]
+)
+def test_the_future_does_not_reach_back(line: str, count: int) -> None:
     trace, dice = history(2), np.random.default_rng(5)
     run = partial(walk, policy="themis", how=FAIR, world=LEARNT)
     before = run(trace, line).lines[0]
-    for at_ms in dice.integers(START_MS, END_MS, 5).tolist():
+    for place, at_ms in enumerate(dice.integers(START_MS, END_MS, count).tolist()):
+        at_ms = at_ms // HOUR_MS * HOUR_MS if place % 4 == 0 else at_ms  # when rounds are held, too
         after = run(another_future(trace, before, at_ms, dice), line).lines[0]
         assert decisions(after, at_ms) == decisions(before, at_ms), f"{line} at {at_ms} ms"
 
@@ -107,3 +114,13 @@ def test_the_search_leaves_definitions_alone() -> None:
             "hidden_payment": True,
             "placement_threshold": 1 if placement == "relaxed" else 0,
         }
+
+
+@pytest.mark.parametrize(
+    ("gpus", "says"), [(1, "none that finished under fixed has any run time"), (99, "no job finished")]
+)
+def test_where_rho_is_not_defined_the_page_says_why(gpus: int, says: str) -> None:
+    rows = [{"job_id": "a", "submit_ms": START_MS, "duration_ms": 0, "gpus": gpus}]
+    found = walk(table(rows), "fixed", "selftune", policy="themis", how=FAIR, world=LEARNT)
+    assert [line.metrics["rho_le_1_share"] for line in found.lines] == [None, None]
+    assert says in evaluate_page(found)

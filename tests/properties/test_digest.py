@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from strategies import Case, RestartCost
+from strategies import NEED_NODES, Case, RestartCost
 from trimtab.cluster import Cluster
 from trimtab.job import JobFacts
 from trimtab.policies.catalog import POLICIES, find_policy
@@ -29,7 +29,7 @@ def digests() -> list[str]:
     found = []
     for name in POLICIES:
         for placement in (
-            ("consolidated", "relaxed") if name == "lucid" else ("count", "consolidated", "relaxed")
+            ("consolidated", "relaxed") if name in NEED_NODES else ("count", "consolidated", "relaxed")
         ):
             case = Case(
                 workload=Workload(facts, durations),

@@ -209,3 +209,8 @@ def test_enumeration_finds_every_setting_of_a_lattice(search: SearchSpace):
     assert len(set(found)) == len(found) < 200
     for ticket in make_sampler("random", search, search.base, Seeds(1)).ask():
         assert search.knobs(ticket.point) in found
+
+
+def test_bounds_are_told_in_full():
+    assert knob("int", 24_576, low=1024, high=1_048_576).rule() == "1024 .. 1048576"
+    assert knob("fraction", 2.0, low=0.25, high=math.inf).rule() == "0.25 .. inf"

@@ -13,6 +13,7 @@ import strategies as some
 from trimtab.cluster import Cluster
 from trimtab.job import JobFacts
 from trimtab.policies.tiresias import Tiresias
+from trimtab.profile import Profile
 from trimtab.simulate import fast
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.engines import Simulation, engine_name, make_engine
@@ -193,3 +194,17 @@ def test_run_times_beyond_64_bits_run_on_the_reference_engine_and_that_is_said_o
     assert engine_name(_made("auto", Tiresias(), workload)) == "reference"
     assert engine_name(_made("auto", Tiresias(), workload)) == "reference"
     assert capsys.readouterr().err.count("a run time is too long for 64 bits") == 1
+
+
+def test_too_many_profiles_run_on_the_reference_engine_and_that_is_said(capsys):
+    """The core keeps a table of all pairs of profiles; 1,024 different ones are the most."""
+    for count, engine in ((1024, "compiled"), (1025, "reference")):
+        facts = [JobFacts(str(one), 0, 1, profile=Profile(gmem_mib=one)) for one in range(count)]
+        workload = Workload(facts, [1000] * count)
+        case = replace(some.plain_case(workload, "lucid", {}), speeds=some.Pairs((900_000,)))
+        arguments = workload, case.cluster, case.policy, case.knobs, case.environment
+        assert engine_name(make_engine("auto", *arguments)) == engine
+    assert capsys.readouterr().err == (
+        "trimtab: jobs have 1025 different profiles, more than 1024: the reference engine runs, "
+        "with the same results but slower\n"
+    )

@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies as some
 from trimtab.errors import TrimtabError
+from trimtab.job import Service
 from trimtab.objective import Stays, find_objective
 from trimtab.simulate.fast import FastSituation
 from trimtab.simulate.trials import LocalTrials
 from trimtab.simulate.whatif import Situation
+from trimtab.simulate.workload import Workload
 from twins.pairs import ending, examples, moments
 
 
-def _plain(stays: list[Stays | None]) -> list[tuple[list[int], list[int]] | None]:
+def _plain(stays: list[Stays | None]) -> list[tuple[object, ...] | None]:
     return [
-        None if one is None else (one.age_ms.tolist(), one.idle_ms.tolist(), one.members.tolist(), one.totals)
+        None
+        if one is None
+        else (
+            one.age_ms.tolist(),
+            one.idle_ms.tolist(),
+            one.members.tolist(),
+            one.totals,
+            None if one.lost_ppm is None else one.lost_ppm.tolist(),
+        )
         for one in stays
     ]
+
+
+@st.composite
+def _with_deadlines(draw: st.DrawFn, workload: Workload) -> Workload:
+    """Give some jobs a deadline or two; a policy that does not look is not changed by that."""
+    facts = []
+    for one in workload.facts:
+        deadlines = sorted(draw(st.sets(st.integers(1, 400_000), max_size=2)))
+        kind = ("best", "strict", "soft")[len(deadlines)]
+        absolute = tuple(one.submit_ms + deadline for deadline in deadlines)
+        facts.append(one._replace(service=Service(kind, absolute, (10, 4)[: len(deadlines)])))
+    return replace(workload, facts=facts)
 
 
 @st.composite
@@ -30,7 +54,8 @@ def situations(draw: st.DrawFn) -> tuple[Situation, list[object]]:
         engine = case.engine()
     snapshot = engine.snapshot()
     until_ms = draw(st.one_of(st.none(), st.integers(0, 600_000).map(lambda span: snapshot.now_ms + span)))
-    situation = Situation(snapshot, case.workload, case.cluster, case.policy_name, case.environment, until_ms)
+    workload = draw(_with_deadlines(case.workload))
+    situation = Situation(snapshot, workload, case.cluster, case.policy_name, case.environment, until_ms)
     settings = draw(st.lists(some.settings(case.policy.space), max_size=4))
     return situation, [snapshot.knobs, *settings]
 
@@ -58,9 +83,9 @@ def test_a_batch_equals_one_by_one_on_any_number_of_threads(drawn):
     for threads in (1, 2, 3):
         assert _plain(fast.stays(candidates, threads)) == _plain(expected)
     assert [_plain(fast.stays([knobs], 1)) for knobs in candidates] == [_plain([one]) for one in expected]
-    objective = find_objective("wait")
-    costs = [
-        LocalTrials(kind, threads).measure(situation, candidates, objective)
-        for kind, threads in (("reference", 1), ("compiled", 1), ("compiled", 2))
-    ]
-    assert costs[0] == costs[1] == costs[2]
+    for name in ("wait", "violations"):
+        costs = [
+            LocalTrials(kind, threads).measure(situation, candidates, find_objective(name))
+            for kind, threads in (("reference", 1), ("compiled", 1), ("compiled", 2))
+        ]
+        assert costs[0] == costs[1] == costs[2]

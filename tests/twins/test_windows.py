@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from trimtab.cluster import Cluster, Placement
+from trimtab.forecast.throughput import Throughput
 from trimtab.policies.catalog import find_policy
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.fast import FastEngine
+from trimtab.simulate.models import assign_models
+from trimtab.simulate.speed import BUILTIN
 from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import OracleEstimator, Workload
 from trimtab.traces import helios, pai, table
+from trimtab.world import Seeds
 
 _LOADERS = {
     "philly-a": lambda shared: table.load(shared / "peers" / "philly_2w.csv.gz"),
@@ -28,7 +32,8 @@ _LOADERS = {
 
 @lru_cache
 def _workload(name: str, shared: Path, most: int | None = None) -> Workload:
-    whole = Workload.of(_LOADERS[name](shared), 500_000)
+    trace = assign_models(_LOADERS[name](shared), BUILTIN, "draw", Seeds(0)).trace
+    whole = Workload.of(trace, 500_000)
     return Workload(whole.facts[:most], whole.duration_ms[:most])
 
 
@@ -40,6 +45,8 @@ def _check(
         placement=placement,
         restart_ms=flat_restart(62_000),
         estimator=OracleEstimator(workload.duration_ms),
+        speeds=BUILTIN,
+        pace=Throughput.of([facts.submit_ms for facts in workload.facts]),
     )
     cluster, knobs = Cluster.pool(nodes, 8), found.space.parse(texts)
     engines = [
@@ -91,6 +98,29 @@ def test_philly_a_by_gittins_index(shared: Path) -> None:
 def test_philly_a_by_auctions(shared: Path, texts: dict[str, str], placement: Placement) -> None:
     """The reference engine looks at every job in every pass, so the first days on few nodes only."""
     _check(_workload("philly-a", shared, 500), 8, "themis", texts, placement)
+
+
+@pytest.mark.parametrize(
+    ("texts", "placement"),
+    [
+        ({}, "consolidated"),
+        ({"gsc": "4", "share_off_below": "0", "pack_preference": "pack_first"}, "relaxed"),
+        (
+            {
+                "prof_nodes": "1",
+                "prof_autoscale": "on",
+                "backfill": "strict",
+                "partner": "first",
+                "share_off_below": "0",
+                "pack_preference": "forecast",
+            },
+            "consolidated",
+        ),
+    ],
+)
+def test_philly_a_in_pairs(shared: Path, texts: dict[str, str], placement: Placement) -> None:
+    """The reference engine looks at every job in every pass, so the first days on few nodes only."""
+    _check(_workload("philly-a", shared, 500), 8, "lucid", texts, placement)
 
 
 @pytest.mark.parametrize("placement", ["count", "relaxed"])

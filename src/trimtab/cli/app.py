@@ -13,7 +13,7 @@ from types import FrameType
 import typer
 
 from trimtab import __version__
-from trimtab.cli import demo, inspect, records, run, trace, tuning
+from trimtab.cli import demo, inspect, records, run, study, trace, tuning
 from trimtab.cli.options import USER_MODULE
 from trimtab.errors import InvariantError, TrimtabError
 
@@ -37,6 +37,7 @@ app.command()(run.simulate)
 app.command()(run.compare)
 app.command()(tuning.tune)
 app.command()(tuning.evaluate)
+app.add_typer(study.app, name="study")
 app.command()(records.replay)
 app.command()(records.diagnose)
 app.command()(inspect.doctor)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -14,21 +14,24 @@ import numpy as np
 import typer
 
 from trimtab.cli import show
-from trimtab.cluster import PLACEMENTS, Cluster
+from trimtab.cluster import PLACEMENTS, Cluster, memory_mib
 from trimtab.control.guardrails import Guardrails
 from trimtab.errors import ConfigError, TrimtabError, UnknownName
 from trimtab.knobs import Knobs, Space
 from trimtab.objective import find_objective
-from trimtab.policies.catalog import find_policy
+from trimtab.policies.catalog import PRESETS, find_policy
+from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Policy
 from trimtab.search.generation import ARRIVALS
 from trimtab.search.sampler import SAMPLERS
 from trimtab.search.tuner import Tuning
+from trimtab.simulate.curve_files import open_curves
 from trimtab.simulate.engines import ENGINES
 from trimtab.simulate.executors import CLUSTERS, EXECUTORS
 from trimtab.simulate.fast import compiled_available
+from trimtab.simulate.mix import USUAL_MIX, check_mix, mix_note, with_curve_models
 from trimtab.simulate.models import MODELS, assign_models, notes_of
-from trimtab.simulate.run import ESTIMATES, World
+from trimtab.simulate.run import CURVE_NOISE_MAX, ESTIMATES, NO_CURVES, World, noise_of
 from trimtab.simulate.speed import BUILTIN
 from trimtab.simulate.speed_files import open_speeds
 from trimtab.studies.ablations import ABLATIONS
@@ -49,7 +52,7 @@ ClusterFile = Annotated[
 ]
 PlacementName = Annotated[str, typer.Option("--placement", help=" | ".join(PLACEMENTS))]
 RestartCost = Annotated[str, typer.Option("--restart-cost-s", help="Seconds to resume, or `chronus`.")]
-Estimates = Annotated[str, typer.Option(help=" | ".join(ESTIMATES))]
+Estimates = Annotated[str, typer.Option(help=" | ".join((*ESTIMATES, "noisy:SD")))]
 SpreadSpeed = Annotated[float, typer.Option(help="Speed of a gang that is not consolidated (relaxed).")]
 SpeedsName = Annotated[
     str,
@@ -59,6 +62,31 @@ SpeedsName = Annotated[
 ]
 ModelsFrom = Annotated[
     str, typer.Option("--models", help="What a job trains: as columns say, or drawn: " + " | ".join(MODELS))
+]
+CurvesName = Annotated[
+    str,
+    typer.Option("--curves", help="Speed by CPU and memory: off | builtin | curves.csv | FILE.json@SERVER"),
+]
+MixText = Annotated[
+    str,
+    typer.Option(
+        "--mix",
+        help="Models drawn for jobs without a curve: image/language/speech weights, or the sensitive share.",
+    ),
+]
+CurveNoise = Annotated[
+    float, typer.Option(help="How far true curves are off those that schedulers know: 0.2 for 20 %.")
+]
+AdjustCost = Annotated[
+    float, typer.Option("--adjust-cost-s", help="Seconds a change of CPU and memory costs a running job.")
+]
+CoresPerNode = Annotated[
+    int | None,
+    typer.Option("--cores-per-node", "--cpus-per-node", help="CPU cores of a node; 3 a GPU unless given."),
+]
+MemoryPerNode = Annotated[
+    float | None,
+    typer.Option("--memory-gib-per-node", help="Memory of a node; 62.5 GiB a GPU unless given."),
 ]
 Thin = Annotated[float | None, typer.Option(help="Keep this share of the jobs, seeded; changes the load.")]
 Seed = Annotated[int, typer.Option(help="Root of all random streams.")]
@@ -77,6 +105,9 @@ Realised = Annotated[
     bool, typer.Option("--realised", help="Try each change on the true future: what of its gain came true.")
 ]
 KnobTexts = Annotated[list[str] | None, typer.Option("--knob", help="NAME=VALUE, repeatable.")]
+Preset = Annotated[
+    str | None, typer.Option(help="Published settings instead of the defaults: philly (of lucid).")
+]
 OutputFormat = Annotated[Format, typer.Option("--format", help="text | json")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notices.")]
 Engine = Annotated[str, typer.Option("--engine", help=" | ".join(ENGINES))]
@@ -90,7 +121,15 @@ Executor = Annotated[str, typer.Option(help=" | ".join(EXECUTORS))]
 Workers = Annotated[int | None, typer.Option(help="Processes to start; default: one a core.")]
 Address = Annotated[str | None, typer.Option(help="HOST:PORT of a Dask or Ray cluster to join instead.")]
 PolicyName = Annotated[str, typer.Option("--policy", help="A policy, or path/to/file.py::Name.")]
-ObjectiveName = Annotated[str, typer.Option("--objective", help="wait | jct | jct_p99 | rho")]
+ObjectiveName = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        help="The cost to be made small: wait | jct | jct_p99, in s; rho: % of jobs with rho > 1; "
+        "violations: % of deadlines' value lost. "
+        "A gain is the running setting's cost over another's, 1 added to both.",
+    ),
+]
 ArrivalsHorizon = Annotated[str, typer.Option(help="How far arrivals are taken into a candidate's future.")]
 RunOn = Annotated[str, typer.Option(help="How long a candidate's simulation runs on.")]
 Budget = Annotated[int, typer.Option(help="Simulations a search.")]
@@ -168,7 +207,7 @@ def thinned(trace: Trace, share: float | None, seed: int) -> Trace:
         return trace
     if not 0 < share <= 1:
         raise ConfigError(f"thin = {share:g}: it must be above 0 and at most 1; nothing was run.")
-    keep = Seeds(_checked_seed(seed)).stream("thin").random(len(trace)) < share
+    keep = Seeds(checked_seed(seed)).stream("thin").random(len(trace)) < share
     if not keep.any():
         raise ConfigError(f"thin = {share:g} leaves none of {len(trace)} jobs; nothing was run.")
     return trace.select(keep, "thinned")
@@ -193,7 +232,13 @@ def shuffled_ties(trace: Trace, seed: int, number: int) -> Trace:
     return dataclasses.replace(trace, jobs=trace.jobs[rows.tolist()])
 
 
-def open_cluster(nodes: int | None, gpus_per_node: int | None, file: Path | None) -> Cluster:
+def open_cluster(
+    nodes: int | None,
+    gpus_per_node: int | None,
+    file: Path | None,
+    cores_per_node: int | None = None,
+    memory_gib_per_node: float | None = None,
+) -> Cluster:
     """Return one pool from `--nodes`, or the virtual clusters of `--cluster`.
 
     Raises:
@@ -204,15 +249,24 @@ def open_cluster(nodes: int | None, gpus_per_node: int | None, file: Path | None
             "give either --nodes (one pool) or --cluster FILE (virtual clusters); nothing was run."
         )
     if nodes is not None:
-        cluster = Cluster.pool(nodes, _GPUS_PER_NODE if gpus_per_node is None else gpus_per_node)
-    elif gpus_per_node is not None:
+        width = _GPUS_PER_NODE if gpus_per_node is None else gpus_per_node
+        cluster = Cluster.pool(nodes, width, *_care(cores_per_node, memory_gib_per_node))
+    elif (gpus_per_node, cores_per_node, memory_gib_per_node) != (None, None, None):
         raise ConfigError(
-            "--gpus-per-node goes with --nodes; a cluster file says it itself; nothing was run."
+            "--gpus-per-node, --cores-per-node and --memory-gib-per-node go with --nodes; a cluster file "
+            "says it itself; nothing was run."
         )
     else:
         cluster = Cluster.from_toml(cast(Path, file))
     check_size(cluster)
     return cluster
+
+
+def _care(cores: int | None, memory_gib: float | None) -> tuple[int, int]:
+    """Return CPU cores and MiB of a node, 0 for the usual."""
+    if cores is not None and cores < 1:
+        raise ConfigError(f"cores-per-node = {cores}: it must be at least 1; nothing was run.")
+    return cores or 0, memory_mib("memory-gib-per-node", memory_gib)
 
 
 def check_size(cluster: Cluster) -> None:
@@ -239,18 +293,21 @@ def make_world(
     engine: str,
     speeds: str = BUILTIN.source,
     models: str = "column",
+    curves: str = NO_CURVES,
+    mix: str = USUAL_MIX,
+    curve_noise: float = 0.0,
+    adjust_cost_s: float = 0.0,
 ) -> World:
     """Check what all policies of a comparison share.
 
     Raises:
         UnknownName: If a name is not known.
         ConfigError: If a number is out of range.
-        InputError: If the file of speeds cannot be used.
+        InputError: If the file of speeds or of curves cannot be used.
     """
     if placement not in PLACEMENTS:
         raise UnknownName("placement", placement, PLACEMENTS)
-    if estimates not in ESTIMATES:
-        raise UnknownName("kind of estimates", estimates, ESTIMATES)
+    noise_of(estimates)
     if not 1e-6 <= spread_speed <= 1:
         raise ConfigError(f"spread-speed = {spread_speed:g}: it must be 0.000001 .. 1; nothing was run.")
     if engine not in ENGINES:
@@ -262,35 +319,66 @@ def make_world(
     if models not in MODELS:
         raise UnknownName("way to find models", models, MODELS)
     cost = _restart_cost_s(restart_cost_s)
+    if not 0 <= adjust_cost_s < 1e9:
+        raise ConfigError(
+            f"adjust-cost-s = {adjust_cost_s:g}: it must be seconds from 0 on; nothing was run."
+        )
     return World(
         placement=placement,
         restart_cost_s=cost,
         estimates=estimates,
         spread_speed=spread_speed,
-        seed=_checked_seed(seed),
+        seed=checked_seed(seed),
         engine=engine,
         speeds=speeds,
         speeds_sha256=open_speeds(speeds).sha256,
         models=models,
+        curves=curves,
+        curves_sha256=_checked_curves(curves, mix, curve_noise),
+        mix=mix,
+        curve_noise=curve_noise,
+        adjust_cost_s=adjust_cost_s,
     )
 
 
-def with_models(trace: Trace, world: World, quiet: bool = True) -> Trace:
+def _checked_curves(curves: str, mix: str, noise: float) -> str:
+    """Return the sha256 of the curves, once all that is said of them fits together."""
+    check_mix(mix)
+    if not 0 <= noise <= CURVE_NOISE_MAX:
+        raise ConfigError(f"curve-noise = {noise:g}: it must be 0 .. {CURVE_NOISE_MAX:g}; nothing was run.")
+    if curves != NO_CURVES:
+        return open_curves(curves).sha256
+    if noise or mix != USUAL_MIX:
+        raise ConfigError("--mix and --curve-noise go with --curves; nothing was run.")
+    return ""
+
+
+def with_models(trace: Trace, world: World, policies: Collection[str] = (), quiet: bool = True) -> Trace:
     """Give the jobs the models and spread speeds of a world; say on stderr how many are known.
 
     Raises:
-        InputError: If of no job anything is known, or the file of speeds is not the one it was.
+        InputError: If of no job anything is known, or a file of speeds or curves is not the one it was.
     """
-    if (world.speeds, world.models) == (BUILTIN.source, "column"):
-        return trace  # that table knows no model
-    table = world.speed_table()
-    found = assign_models(trace, table, world.models, Seeds(world.seed))
-    for note in notes_of(found, table):
-        show.notice(note, quiet)
-    return found.trace
+    if (world.speeds, world.models) != (BUILTIN.source, "column") or Lucid.name in policies:
+        table = world.speed_table()  # else it knows no model, and nobody shares GPUs
+        found = assign_models(trace, table, world.models, Seeds(world.seed))
+        for note in notes_of(found, table):
+            show.notice(note, quiet)
+        trace = found.trace
+    curves = world.curve_table()
+    if curves is not None:
+        mixed = with_curve_models(trace, curves, world.models, world.mix, Seeds(world.seed))
+        show.notice(mix_note(mixed, curves, world.mix), quiet)
+        trace = mixed.trace
+    return trace
 
 
-def _checked_seed(seed: int) -> int:
+def checked_seed(seed: int) -> int:
+    """Return a root of random streams.
+
+    Raises:
+        ConfigError: If it is out of range.
+    """
     if not 0 <= seed <= _SEED_MAX:
         raise ConfigError(f"seed = {seed}: it must be 0 .. {_SEED_MAX}; nothing was run.")
     return seed
@@ -332,22 +420,53 @@ def open_policy(name: str) -> Policy:
     return policy
 
 
-def read_policy(name: str, knobs: list[str] | None) -> tuple[str, Knobs]:
+def read_policy(name: str, knobs: list[str] | None, preset: str | None = None) -> tuple[str, Knobs]:
     """Read `policy` or `policy:knob=value,...` with the knobs of `--knob NAME=VALUE` besides."""
     name, own = _split_policy(name)
-    return name, open_policy(name).space.parse(_pairs([*(own.split(",") if own else []), *(knobs or [])]))
+    policy, published = open_policy(name), _preset(preset, [name]).get(name, {})
+    given = _pairs([*(own.split(",") if own else []), *(knobs or [])])
+    return name, policy.space.parse({**published, **given})
 
 
-def read_policy_text(text: str, knobs: list[str] | None) -> tuple[str, Knobs]:
-    """Read `policy` or `policy:knob=value,knob=a/b`; the policy may be `file.py::Name`.
+def read_policies(
+    texts: Sequence[str], knobs: list[str] | None, preset: str | None
+) -> list[tuple[str, Knobs]]:
+    """Read several `policy` or `policy:knob=value,knob=a/b`; a policy may be `file.py::Name`.
 
-    Knobs of `--knob` hold for every policy that has them.
+    Knobs of `--knob` and presets hold for every policy that has them.
+
+    Raises:
+        ConfigError: If none has them.
     """
-    name, own = _split_policy(text)
-    policy = open_policy(name)
-    shared = {key: value for key, value in _pairs(knobs or []).items() if key in policy.space.by_name}
-    given = _pairs(own.split(",")) if own else {}
-    return name, policy.space.parse({**shared, **given})
+    named = [_split_policy(text) for text in texts]
+    published, shared = _preset(preset, [name for name, _ in named]), _pairs(knobs or [])
+    found = []
+    for name, own in named:
+        space = open_policy(name).space
+        mine = {key: value for key, value in shared.items() if key in space.by_name}
+        given = _pairs(own.split(",")) if own else {}
+        found.append((name, space.parse({**published.get(name, {}), **mine, **given})))
+    unused = shared.keys() - {key for _, one in found for key in one}
+    if unused:
+        raise ConfigError(f"knob {min(unused)} belongs to none of the policies; nothing was run.")
+    return found
+
+
+def _preset(preset: str | None, policies: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    """Return the knobs of a preset by policy, none if none is asked for.
+
+    Raises:
+        UnknownName: If there is no such preset.
+        ConfigError: If none of the policies has it.
+    """
+    if preset is None:
+        return {}
+    if preset not in PRESETS:
+        raise UnknownName("preset", preset, PRESETS)
+    found = PRESETS[preset]
+    if not found.keys() & set(policies):
+        raise ConfigError(f"preset {preset}: only {' or '.join(found)} has it; nothing was run.")
+    return found
 
 
 def _split_policy(text: str) -> tuple[str, str]:
@@ -403,6 +522,18 @@ def make_plan(
         arrivals_ms=duration_ms("arrivals-horizon", arrivals_horizon),
         run_on_ms=duration_ms("run-on", run_on),
     )
+
+
+def check_objective(plan: Plan, trace: Trace) -> None:
+    """Refuse to look for fewer violations where no job has a deadline.
+
+    Raises:
+        ConfigError: If that is asked for.
+    """
+    if plan.tuning.objective.name == "violations" and not any(trace.labels("deadline_ms")):
+        raise ConfigError(
+            f"objective violations: no job of {trace.provenance.source} has a deadline; nothing was run."
+        )
 
 
 def with_forecasts(plan: Plan, arrivals: str, futures: int, text: str | None, aggregate: str) -> Plan:

@@ -18,6 +18,7 @@ from trimtab.cli import options as o
 from trimtab.cli import show
 from trimtab.control.journal import Journal, Recorded, exists_already, plain, read_journal
 from trimtab.errors import ConfigError, InputError
+from trimtab.objective import find_objective
 from trimtab.report.lines import Evaluation
 from trimtab.simulate.trials import open_trials
 from trimtab.studies.ablations import check_names
@@ -118,7 +119,10 @@ def _opened(path: Path, quiet: bool) -> tuple[Recorded, Request]:
     request = Request.of(recorded.header)
     world = request.world
     cost, speed = str(world.restart_cost_s), world.spread_speed
-    o.make_world(world.placement, cost, world.estimates, speed, world.seed, world.engine)
+    o.make_world(
+        *(world.placement, cost, world.estimates, speed, world.seed, world.engine),
+        *(world.speeds, world.models, world.curves, world.mix, world.curve_noise, world.adjust_cost_s),
+    )
     o.check_size(request.cluster)
     check_names(request.lines, request.ablate)
     for note in recorded.notes:
@@ -158,8 +162,11 @@ def diagnose(
 
 
 def _print_diagnosis(found: Diagnosis) -> None:
+    objective = find_objective(found.objective)
+    unit = objective.unit
     show.out.print(
-        f"{found.line}: {len(found.hours)} worst of {found.rounds} hours; lost: {found.objective}, s a job"
+        f"{found.line}: {len(found.hours)} worst of {found.rounds} hours; lost: {objective.title}, {unit}",
+        markup=False,
     )
     if not found.hours:
         show.out.print("no hour lost anything: the running settings were the best known each time")
@@ -174,12 +181,13 @@ def _print_diagnosis(found: Diagnosis) -> None:
     sums = found.sums()
     total = sums.pop("lost_s")
     table.add_row("sum", f"{total:,.1f}", "", *(_share(sums[name], total) for name in PARTS))
-    table.add_row("s a job", "", "", *(f"{sums[name]:,.1f}" for name in PARTS))
+    table.add_row(unit, "", "", *(f"{sums[name]:,.1f}" for name in PARTS))
     show.out.print(table)
     for hour in found.hours:
         show.out.print(
-            f"hour {hour.time_s / 3600:g}: true arrivals alone would have gained {hour.arrivals_s:,.1f} s, "
-            f"true remaining times alone {hour.remaining_s:,.1f} s; {hour.settings} settings compared"
+            f"hour {hour.time_s / 3600:g}: "
+            f"true arrivals alone would have gained {hour.arrivals_s:,.1f} {unit}, "
+            f"true remaining times alone {hour.remaining_s:,.1f} {unit}; {hour.settings} settings compared"
             f"{_fidelity(hour)}",
             soft_wrap=True,
         )

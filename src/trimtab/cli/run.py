@@ -8,10 +8,11 @@ import typer
 
 from trimtab.cli import options as o
 from trimtab.cli import show
-from trimtab.errors import ConfigError
 from trimtab.report.compare import compare_page
 from trimtab.report.page import write_page
-from trimtab.simulate.run import simulate_ties
+from trimtab.simulate.mix import USUAL_MIX
+from trimtab.simulate.run import NO_CURVES, World, simulate_ties
+from trimtab.traces.trace import Trace
 
 
 def simulate(
@@ -21,18 +22,26 @@ def simulate(
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
+    cores_per_node: o.CoresPerNode = None,
+    memory_gib_per_node: o.MemoryPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
+    preset: o.Preset = None,
     restart_cost_s: o.RestartCost = "62",
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
     speeds: o.SpeedsName = "builtin",
     models: o.ModelsFrom = "column",
+    curves: o.CurvesName = NO_CURVES,
+    mix: o.MixText = USUAL_MIX,
+    curve_noise: o.CurveNoise = 0.0,
+    adjust_cost_s: o.AdjustCost = 0.0,
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
     seed: o.Seed = 0,
+    report: o.Report = None,
     jobs_out: o.JobsOut = None,
     timeline_out: o.TimelineOut = None,
     format: o.OutputFormat = "text",
@@ -42,22 +51,28 @@ def simulate(
 
     Example: trimtab simulate philly:jobs.csv.gz --policy tiresias --nodes 80
     """
-    show.check_writable([jobs_out, timeline_out])
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
-    name, knobs = o.read_policy(policy, knob)
-    machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
+    show.check_writable([report, jobs_out, timeline_out])
+    world = o.make_world(
+        *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
+        *(curves, mix, curve_noise, adjust_cost_s),
+    )
+    name, knobs = o.read_policy(policy, knob, preset)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
+    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, [name], quiet)
     result = simulate_ties(trace, machines, name, knobs, world, tie_seeds)
     show.notice_rejected(result.timeline, quiet)
     if jobs_out is not None:
         show.write_jobs(jobs_out, [("", result.jobs)])
     if timeline_out is not None:
         show.write_timeline(timeline_out, [("", result.timeline)])
+    if report is not None:
+        write_page(report, compare_page([result], _first_day(trace)))
     if format == "json":
         show.print_json(result.jsonable())
         return
     show.print_metrics(_heading(len(trace), machines.gpus), [(result.title, result.metrics)], [result.spread])
-    show.out.print(f"estimates: {estimates}; engine: {result.engine}, {result.cpu_s:.2f} CPU-s")
+    said = _said(estimates, world)
+    show.out.print(f"{said}; engine: {result.engine}, {result.cpu_s:.2f} CPU-s", markup=False, soft_wrap=True)
     show.out.print(f"digest {result.timeline.digest()}", soft_wrap=True)
 
 
@@ -68,14 +83,21 @@ def compare(
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
+    cores_per_node: o.CoresPerNode = None,
+    memory_gib_per_node: o.MemoryPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
+    preset: o.Preset = None,
     restart_cost_s: o.RestartCost = "62",
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
     speeds: o.SpeedsName = "builtin",
     models: o.ModelsFrom = "column",
+    curves: o.CurvesName = NO_CURVES,
+    mix: o.MixText = USUAL_MIX,
+    curve_noise: o.CurveNoise = 0.0,
+    adjust_cost_s: o.AdjustCost = 0.0,
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -91,13 +113,15 @@ def compare(
     Example: trimtab compare jobs.csv --nodes 60 --policy fifo --policy tiresias
     """
     show.check_writable([report, jobs_out, timeline_out])
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
-    chosen = [o.read_policy_text(text, knob) for text in policy]
-    unused = {text.partition("=")[0] for text in knob or []} - {key for _, knobs in chosen for key in knobs}
-    if unused:
-        raise ConfigError(f"knob {min(unused)} belongs to none of the policies; nothing was run.")
-    machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
+    world = o.make_world(
+        *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
+        *(curves, mix, curve_noise, adjust_cost_s),
+    )
+    chosen = o.read_policies(policy, knob, preset)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
+    trace = o.with_models(
+        o.open_trace(source, window, zone, thin, seed, quiet), world, [name for name, _ in chosen], quiet
+    )
     results = []
     with show.progress(quiet) as advance:
         for place, (name, knobs) in enumerate(chosen):
@@ -109,15 +133,27 @@ def compare(
     if timeline_out is not None:
         show.write_timeline(timeline_out, [(result.title, result.timeline) for result in results], "run")
     if report is not None:
-        first_day = trace.show(trace.zero_ms) if trace.dated else ""
-        write_page(report, compare_page(results, first_day))
+        write_page(report, compare_page(results, _first_day(trace)))
     if format == "json":
         show.print_json({"runs": [result.jsonable() for result in results]})
         return
     columns = [(result.title, result.metrics) for result in results]
     spreads = [result.spread for result in results]
     show.print_metrics(_heading(len(trace), machines.gpus), columns, spreads)
-    show.out.print(f"estimates: {estimates}; engine: {results[0].engine}; ratios are to the first column")
+    said = _said(estimates, world)
+    show.out.print(
+        f"{said}; engine: {results[0].engine}; ratios are to the first column", markup=False, soft_wrap=True
+    )
+
+
+def _said(estimates: str, world: World) -> str:
+    """Return what all runs were told: estimates, and speeds and models where they were asked for."""
+    told = {"estimates": estimates, **world.measured}
+    return "; ".join(f"{name}: {value}" for name, value in told.items())
+
+
+def _first_day(trace: Trace) -> str:
+    return trace.show(trace.zero_ms) if trace.dated else ""
 
 
 def _heading(jobs: int, gpus: int) -> str:

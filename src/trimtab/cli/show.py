@@ -20,6 +20,7 @@ from rich.text import Text
 
 from trimtab.control.journal import plain
 from trimtab.errors import OutputError
+from trimtab.simulate.deadlines import GROUPS
 from trimtab.simulate.metrics import Metrics
 from trimtab.timeline import COLUMNS, Timeline
 from trimtab.traces.files import write
@@ -33,6 +34,22 @@ Spread = Mapping[str, Mapping[str, float]]
 
 _NAME_WIDTH = 20  # longer names of runs do not head a column
 
+DEADLINE_ROWS: tuple[tuple[str, str, int], ...] = (
+    ("slo_violation_rate", "deadlines missed", 4),
+    ("slo_violation_rate_weighted", "value lost by lateness", 4),
+    ("slo_violation_rate_strict", "... strict jobs missed", 4),
+    ("slo_violation_rate_soft", "... soft jobs missed", 4),
+    ("tardiness_s_p95", "p95 tardiness, s", 0),
+    ("tardiness_s_sum", "sum of tardiness, s", 0),
+    ("promise_kept_rate", "promises kept", 4),
+    ("preemptions_per_job", "preemptions a job", 2),
+    ("first_queue_s_mean", "mean to first start, s", 1),
+    *(
+        (f"{metric}_mean_{group}", f"{title}, {group}, s", 1)
+        for metric, title in (("jct_s", "JCT"), ("queue_s", "queue"), ("first_queue_s", "1st queue"))
+        for group in GROUPS
+    ),
+)
 _ROWS: tuple[tuple[str, str, int], ...] = (
     ("wait_s_mean", "mean wait, s", 1),
     ("wait_s_p50", "median wait, s", 1),
@@ -47,7 +64,10 @@ _ROWS: tuple[tuple[str, str, int], ...] = (
     ("rho_le_1_1_share", "share with rho <= 1.1", 3),
     ("rho_p95", "p95 rho", 3),
     ("rho_max", "maximum rho", 1),
-    ("slo_violation_rate", "deadlines missed", 4),
+    ("cpu_utilisation", "CPU utilisation", 3),
+    ("memory_utilisation", "memory utilisation", 3),
+    ("resizes_per_job", "resizes a job", 2),
+    *DEADLINE_ROWS,
     ("makespan_s", "makespan, s", 0),
     ("rejected", "rejected jobs", 0),
 )
@@ -55,7 +75,12 @@ _ROWS: tuple[tuple[str, str, int], ...] = (
 
 def print_json(value: Any) -> None:
     """Print one JSON object on stdout; numbers that are none become null."""
-    print(json.dumps(plain(value), indent=1, allow_nan=False))
+    print(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return one JSON object; numbers that are none become null."""
+    return json.dumps(plain(value), indent=1, allow_nan=False)
 
 
 def notice(text: str, quiet: bool) -> None:
@@ -120,8 +145,8 @@ def _cells(base: Metrics, metrics: Metrics, spread: Spread) -> list[str]:
     """Return one run's column: value, ratio to the first run, and lowest and highest over the tie orders."""
     cells = []
     for key, _, digits in _ROWS:
-        cell = number(metrics[key], digits)
-        value, first = metrics[key], base[key]
+        value, first = metrics.get(key), base.get(key)
+        cell = number(value, digits)
         if metrics is not base and value is not None and first:
             cell += f" ({value / first:.2f}x)"
         if key in spread:
@@ -193,7 +218,8 @@ def write_jobs(path: Path, runs: Sequence[tuple[str, pl.DataFrame]], column: str
 
 def _jobs_shown(jobs: pl.DataFrame, name: str, column: str | None) -> pl.DataFrame:
     first = ["job_id", "submit_s", "start_s", "finish_s", "gpus", "wait_s", "jct_s", "preemptions"]
-    rest = ["queue_s", "deadline_s", "deadline_met", "model", "vc", "service_class"]
+    rest = ["queue_s", "deadline_s", "deadline_met", "deadline_value", "promised_s", "promise_kept"]
+    rest += ["model", "vc", "service_class"]
     known = [one for one in rest if one in jobs.columns and jobs[one].null_count() < jobs.height]
     shown = jobs.select(first + known)
     return shown if column is None else shown.with_columns(pl.lit(name).alias(column))

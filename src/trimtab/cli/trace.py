@@ -1,4 +1,4 @@
-"""`trace`: list, describe, convert, generate and fetch job histories."""
+"""`trace`: list, describe, convert, generate and fetch job histories, and give them deadlines."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from trimtab.cli import show
 from trimtab.errors import ConfigError
 from trimtab.report.page import write_page
 from trimtab.report.trace import trace_page
+from trimtab.traces import deadlines as rules
 from trimtab.traces.catalog import CATALOG
 from trimtab.traces.catalog import fetch as download
 from trimtab.traces.describe import Description
@@ -21,9 +22,10 @@ from trimtab.traces.describe import describe as describe_trace
 from trimtab.traces.loader import load
 from trimtab.traces.table import save
 from trimtab.traces.trace import Trace
+from trimtab.world import Seeds
 
 app = typer.Typer(
-    help="List, describe, convert, generate and fetch job histories.",
+    help="List, describe, convert, generate and fetch job histories; give them deadlines.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -135,6 +137,46 @@ def generate(
         text += f"{'&' if '?' in text else '?'}seed={seed}"
     trace = load(f"synthetic:{text}")
     save(trace, out)
+    _say_written(trace, out, format, quiet)
+
+
+@app.command()
+def deadlines(
+    source: o.Source,
+    out: Annotated[Path, typer.Argument(help="Table to write: .csv, .csv.gz or .parquet.")],
+    rule: Annotated[str, typer.Option(help=" | ".join(rules.RULES))] = "chronus",
+    classes: Annotated[
+        str,
+        typer.Option(help=f"Weights of strict/soft/best-effort jobs, or {' | '.join(rules.CLASS_MIXES)}."),
+    ] = "MIX1",
+    load: Annotated[float | None, typer.Option(help="Stretch or shrink time to this load.")] = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs of the cluster that load is stated for.")] = None,
+    window: o.Window = None,
+    zone: o.Zone = None,
+    thin: Annotated[float | None, typer.Option(help="Keep this share of the jobs, drawn job by job.")] = None,
+    seed: o.Seed = 0,
+    format: o.OutputFormat = "text",
+    quiet: o.Quiet = False,
+) -> None:
+    """Write a trace with deadlines drawn by a rule, thinned and brought to a load if asked.
+
+    Example: trimtab trace deadlines philly:jobs.csv.gz slo.csv.gz --classes 30/60/10 --load 0.9 --gpus 96
+    """
+    show.check_writable([out])
+    if load is not None and gpus is None:
+        raise ConfigError("--load is that of a cluster: give its --gpus; nothing was run.")
+    if gpus is not None and gpus < 1:
+        raise ConfigError(f"gpus = {gpus}: it must be at least 1; nothing was run.")
+    seeds = Seeds(o.checked_seed(seed))
+    trace = o.open_trace(source, window, zone, None, seed, quiet)
+    if thin is not None:
+        trace = rules.thinned_by_job(trace, thin, seeds)
+    if load is not None and gpus is not None:
+        trace = rules.scaled_to_load(trace, load, gpus)
+    trace = rules.with_deadlines(trace, rule, classes, seeds)
+    save(trace, out)
+    if gpus is not None:
+        show.notice(f"load {rules.load_of(trace, gpus):.3f} on {gpus:,} GPUs", quiet)
     _say_written(trace, out, format, quiet)
 
 

@@ -20,7 +20,8 @@ from trimtab.knobs import Knobs, write
 from trimtab.report.evaluate import evaluate_page
 from trimtab.report.lines import Evaluation, Statistics
 from trimtab.report.page import write_page
-from trimtab.simulate.run import spread_of
+from trimtab.simulate.mix import USUAL_MIX
+from trimtab.simulate.run import NO_CURVES, spread_of
 from trimtab.simulate.trials import open_trials
 from trimtab.studies.evaluate import evaluate as walk_forward
 from trimtab.studies.lines import LINES, PAPER, PLUS, silent
@@ -32,6 +33,27 @@ from trimtab.world import Seeds
 # Lowest and highest over the tie orders, by line and metric.
 Spreads = Sequence[show.Spread]
 
+# By objective: heading, metric and digits of what a table of lines shows, the objective first.
+_COLUMNS: dict[str, tuple[tuple[str, str, int], ...]] = {
+    "wait": (("wait", "wait_s_mean", 1), ("p99", "wait_s_p99", 0), ("JCT", "jct_s_mean", 1)),
+    "jct": (("JCT", "jct_s_mean", 1), ("p99", "jct_s_p99", 0), ("wait", "wait_s_mean", 1)),
+    "jct_p99": (("p99 JCT", "jct_s_p99", 0), ("JCT", "jct_s_mean", 1), ("wait", "wait_s_mean", 1)),
+    "rho": (("rho<=1", "rho_le_1_share", 3), ("wait", "wait_s_mean", 1), ("JCT", "jct_s_mean", 1)),
+    "violations": (
+        ("lost", "slo_violation_rate_weighted", 4),
+        ("missed", "slo_violation_rate", 4),
+        ("JCT", "jct_s_mean", 1),
+    ),
+}
+_LEGENDS = {
+    "wait": "in s; wait: mean, its ratio to the first line and its p99; JCT: mean job time",
+    "jct": "in s; JCT: mean job time, its ratio to the first line and its p99; wait: mean",
+    "jct_p99": "in s; p99 JCT: of job times, its ratio to the first line; JCT, wait: means",
+    "rho": "rho<=1: share of jobs, its ratio to the first line; JCT, wait: means in s",
+    "violations": "lost: share of deadlines' value, its ratio to the first line; missed: share of deadlines; "
+    "JCT: mean in s",
+}
+
 
 def tune(
     source: o.Source,
@@ -41,14 +63,21 @@ def tune(
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
+    cores_per_node: o.CoresPerNode = None,
+    memory_gib_per_node: o.MemoryPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
+    preset: o.Preset = None,
     restart_cost_s: o.RestartCost = "62",
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
     speeds: o.SpeedsName = "builtin",
     models: o.ModelsFrom = "column",
+    curves: o.CurvesName = NO_CURVES,
+    mix: o.MixText = USUAL_MIX,
+    curve_noise: o.CurveNoise = 0.0,
+    adjust_cost_s: o.AdjustCost = 0.0,
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     seed: o.Seed = 0,
@@ -69,12 +98,16 @@ def tune(
 
     Example: trimtab tune jobs.csv --policy tiresias --at 7d --nodes 64
     """
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
+    world = o.make_world(
+        *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
+        *(curves, mix, curve_noise, adjust_cost_s),
+    )
     plan = o.make_plan(objective, sampler, budget, "1h", arrivals_horizon, run_on, threshold, dwell)
     count = o.make_workers(executor, workers, address)
-    name, running = o.read_policy(policy, knob)
-    machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, quiet)
+    name, running = o.read_policy(policy, knob, preset)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
+    trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, [name], quiet)
+    o.check_objective(plan, trace)
     with open_trials(executor, count, engine, address) as trials:
         tuned = tune_at(trace, trace.instant_ms(at), machines, name, running, world, plan, trials)
     if format == "json":
@@ -89,7 +122,8 @@ def _print_tuned(tuned: Tuned, policy: str) -> None:
     show.out.print(f"{tuned.running} jobs running, {tuned.pending} pending, {tuned.arrivals} to come")
     show.out.print(f"{found.simulated} settings simulated: {found.stopped}")
     table = Table()
-    for heading in ("gain", "cost, s", "setting"):
+    goal = found.objective
+    for heading in ("gain", f"{goal.title}, {goal.unit}", "setting"):
         table.add_column(heading, justify="left" if heading == "setting" else "right", overflow="fold")
     names = _that_differ(shown)
     for knobs in shown:
@@ -103,7 +137,9 @@ def _print_tuned(tuned: Tuned, policy: str) -> None:
         changed = {
             name: value for name, value in tuned.verdict.knobs.items() if found.incumbent[name] != value
         }
-        show.out.print(f"change: {tuned.verdict.reason}")
+        before, after = (f"{found.costs[one]:,.1f}" for one in (found.incumbent, found.best))
+        told = f"{goal.title} {before} -> {after} {goal.unit}"
+        show.out.print(f"change: {tuned.verdict.reason}; {told}", soft_wrap=True, markup=False)
         show.out.print(f"  {policy}:{Knobs(changed).text()}", soft_wrap=True, markup=False)
     else:
         show.out.print(f"keep the running setting: {tuned.verdict.reason}", soft_wrap=True)
@@ -126,14 +162,21 @@ def evaluate(
     zone: o.Zone = None,
     nodes: o.Nodes = None,
     gpus_per_node: o.GpusPerNode = None,
+    cores_per_node: o.CoresPerNode = None,
+    memory_gib_per_node: o.MemoryPerNode = None,
     cluster: o.ClusterFile = None,
     placement: o.PlacementName = "consolidated",
     knob: o.KnobTexts = None,
+    preset: o.Preset = None,
     restart_cost_s: o.RestartCost = "62",
     estimates: o.Estimates = "oracle",
     spread_speed: o.SpreadSpeed = 0.5,
     speeds: o.SpeedsName = "builtin",
     models: o.ModelsFrom = "column",
+    curves: o.CurvesName = NO_CURVES,
+    mix: o.MixText = USUAL_MIX,
+    curve_noise: o.CurveNoise = 0.0,
+    adjust_cost_s: o.AdjustCost = 0.0,
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -171,14 +214,19 @@ def evaluate(
     wanted = [line.strip() for line in lines.split(",")]
     show.check_writable([report, journal, graph, jobs_out, timeline_out])
     records.check_outputs(journal, graph, wanted)
-    world = o.make_world(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models)
+    world = o.make_world(
+        *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
+        *(curves, mix, curve_noise, adjust_cost_s),
+    )
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
     plan = replace(o.with_forecasts(plan, arrivals, futures, background, aggregate), realised=realised)
     count = o.make_workers(executor, workers, address)
     again = repeats(tie_seeds, seeds, seed)
-    name, base = o.read_policy(policy, knob)
-    machines = o.open_cluster(nodes, gpus_per_node, cluster)
-    trace = o.with_models(o.open_trace(source, None, zone, thin, seed, quiet), world, quiet)
+    name, base = o.read_policy(policy, knob, preset)
+    machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
+    opened = o.open_trace(source, None, zone, thin, seed, quiet)
+    trace = o.with_models(opened, world, [name], quiet)
+    o.check_objective(plan, trace)
     parts = ablate or []
     request = Request(
         source=source,
@@ -200,15 +248,18 @@ def evaluate(
         show.progress(quiet) as advance,
         records.open_journal(journal, request) as note,
     ):
-        runs = [
-            walk_forward(
-                trace if order is None else o.shuffled_ties(trace, seed, order),
-                *(window, machines, name, base, replace(world, seed=one), plan, wanted, trials, advance),
-                parts,
-                note if number == 0 else silent,
+        runs = []
+        for number, (order, one) in enumerate(again):
+            this = replace(world, seed=one)
+            jobs = trace if one == seed else o.with_models(opened, this)
+            runs.append(
+                walk_forward(
+                    jobs if order is None else o.shuffled_ties(jobs, seed, order),
+                    *(window, machines, name, base, this, plan, wanted, trials, advance),
+                    parts,
+                    note if number == 0 else silent,
+                )
             )
-            for number, (order, one) in enumerate(again)
-        ]
     found = runs[0]
     if seeds is not None or tie_seeds:
         found = replace(found, statistics=statistics_of(runs, Seeds(seed)))
@@ -274,24 +325,28 @@ def evaluation_json(found: Evaluation, spreads: Spreads = ()) -> dict[str, Any]:
 def print_evaluation(found: Evaluation) -> None:
     """Print the lines as one table; the first is the baseline."""
     show.out.print(
-        f"{found.kept:,} jobs of {found.window} on {found.cluster.gpus:,} GPUs, {found.policy}", markup=False
+        f"{found.kept:,} jobs of {found.window} on {found.cluster.gpus:,} GPUs, {found.policy}"
+        f"{_measured(found)}",
+        markup=False,
+        soft_wrap=True,
     )
-    table = _grid(("line", "wait", "ratio", "p99", "JCT", "preempt", "switch", "search"))
-    base = found.lines[0].metrics["wait_s_mean"]
+    objective = found.settings["objective"]
+    goal, *others = _COLUMNS[objective]
+    others.append(("preempt", "preemptions", 0))
+    table = _grid(("line", goal[0], "ratio", *(heading for heading, _, _ in others), "switch", "search"))
+    base = found.lines[0].metrics.get(goal[1])
     for line in found.lines:
-        wait = line.metrics["wait_s_mean"]
+        value = line.metrics.get(goal[1])
         table.add_row(
             line.name,
-            show.number(wait, 1),
-            f"{wait / base:.2f}x" if base and wait is not None else "-",
-            show.number(line.metrics["wait_s_p99"], 0),
-            show.number(line.metrics["jct_s_mean"], 1),
-            show.number(line.metrics["preemptions"], 0),
+            show.number(value, goal[2]),
+            f"{value / base:.2f}x" if base and value is not None else "-",
+            *(show.number(line.metrics.get(metric), digits) for _, metric, digits in others),
             str(line.switches),
             f"{line.seconds['search'] + line.seconds.get('fixed_week_search', 0.0):.1f}",
         )
     show.out.print(table)
-    show.out.print("in s; wait: mean, its ratio to the first line and its p99; JCT: mean job time")
+    show.out.print(_LEGENDS[objective], markup=False)
     _print_segments(found)
     _print_changes(found)
     if found.statistics is not None:
@@ -302,6 +357,11 @@ def print_evaluation(found: Evaluation) -> None:
             notes.setdefault(note, []).append(line.name)
     for note, names in notes.items():
         show.out.print(f"{', '.join(names)}: {note}", soft_wrap=True, markup=False)
+
+
+def _measured(found: Evaluation) -> str:
+    told = {name: found.settings[name] for name in ("speeds", "models") if name in found.settings}
+    return "".join(f"; {name}: {value}" for name, value in told.items())
 
 
 def _grid(headings: Sequence[str], texts: int = 1) -> Table:

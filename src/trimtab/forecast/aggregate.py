@@ -48,7 +48,8 @@ def aggregate(
 
     A group is submitted at the mean of its members' times and runs as long as their mean; what whole
     milliseconds leave over is carried on to the next group of that kind, and the last job of a kind, which
-    stays alone, takes it. Jobs of a kind have one virtual cluster, width, skew, spread speed and profile.
+    stays alone, takes it. Jobs of a kind have one virtual cluster, width, skew, spread speed, profile, class
+    of service and curve; a group's deadlines are as far off as its first job's.
 
     Args:
         facts: Jobs that have not been submitted yet, by submit time.
@@ -62,7 +63,7 @@ def aggregate(
     for run in zip(facts, durations_ms, strict=True):
         one = run[0]
         fits = one.members == 1 and 2 * one.gpus <= gpus_max
-        kind = one.vc, one.gpus, one.skew_ppm, one.spread_ppm, one.profile
+        kind = one.vc, one.gpus, one.skew_ppm, one.spread_ppm, one.profile, one.service.kind, one.curve
         (kinds.setdefault(kind, []) if fits else alone).append(run)
     merged = alone
     for jobs in kinds.values():
@@ -94,4 +95,4 @@ def _side_by_side(members: Sequence[JobFacts]) -> JobFacts:
     if count == 1:
         return first
     submit_ms = sum(one.submit_ms for one in members) // count
-    return first._replace(submit_ms=submit_ms, gpus=first.gpus * count, members=count)
+    return first.submitted(submit_ms)._replace(gpus=first.gpus * count, members=count)

@@ -10,17 +10,29 @@ from functools import lru_cache
 from pathlib import Path
 
 from trimtab.errors import ConfigError, UnknownName
+from trimtab.policies.chronus import Chronus
+from trimtab.policies.edf import Edf
 from trimtab.policies.fifo import Fifo
 from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Policy
 from trimtab.policies.sensascale import SensaScale, SensaScalePlus
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
+from trimtab.policies.synergy import Synergy
 from trimtab.policies.themis import Themis
 from trimtab.policies.tiresias import Tiresias
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name: policy
-    for policy in (Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid, SensaScale, SensaScalePlus)
+    for policy in (
+        *(Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid),
+        *(Edf, Chronus, Synergy, SensaScale, SensaScalePlus),
+    )
+}
+
+# Published settings other than the defaults, as `--knob` takes them: preset -> policy -> knobs.
+PRESETS: dict[str, dict[str, dict[str, str]]] = {
+    # Lucid's own simulator on Philly: jobs of up to four GPUs are profiled, for 80 s [Hu et al., ASPLOS'23].
+    "philly": {"lucid": {"t_prof": "80", "prof_factor": "2"}},
 }
 
 

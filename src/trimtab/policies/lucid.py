@@ -20,7 +20,8 @@ from trimtab.policies.policy import BACKFILL, Decision, Plan, Start, WholePass, 
 from trimtab.profile import CUTS, Profile
 
 MEMORY_MIB = 24_576  # of the GPU that Lucid measured on
-MORE_WHEN_WAITING = 10  # jobs for the profiler
+MORE_WHEN_WAITING = 10  # jobs for the profiler: above, one more node joins
+LESS_WHEN_WAITING = 5  # below, it leaves
 FORECAST_BINS = 5  # of ten minutes, over which a forecast is a mean
 
 _NOTHING_KNOWN = Profile()
@@ -81,7 +82,7 @@ SPACE = Space(
             name="prof_autoscale",
             kind="bool",
             default=False,
-            trades="on: one more profiler node while more than 10 jobs wait for it",
+            trades="on: one more profiler node joins above 10 waiting jobs and stays while 5 wait",
             takes_effect="next pass",
             in_flight="as prof_nodes",
         ),
@@ -215,9 +216,10 @@ class Layout:
         wanted = _room(view, knobs.integer("prof_nodes"))
         width = min(knobs.integer("prof_factor"), view.vc.gpus_per_node)
         more = wanted
-        if knobs["prof_autoscale"] and wanted:
+        if knobs["prof_autoscale"] and wanted and _room(view, wanted + 1) > wanted:
             waiting = sum(_is_new(job) and job.gpus <= wanted * width for job in view.pending)
-            more += waiting > MORE_WHEN_WAITING and _room(view, wanted + 1) > wanted
+            is_larger = len(profiling) > wanted
+            more += waiting > MORE_WHEN_WAITING or (is_larger and waiting >= LESS_WHEN_WAITING)
         able = sorted(set(range(view.vc.nodes)) - held, key=lambda node: (node not in profiling, -node))
         chosen = frozenset(able[:more])
         main = frozenset(range(view.vc.nodes)) - chosen - profiling

@@ -233,7 +233,7 @@ class WholePass:
     """A policy that writes `decide` itself and reads estimates; its plan says how these are made."""
 
     def settings(self, knobs: Knobs) -> Plan:
-        """Return a plan of which only the part about estimates and placement counts."""
+        """Return a plan of which only estimates, placement, shares and the quantum count."""
         return Plan()
 
 

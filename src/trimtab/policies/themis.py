@@ -57,7 +57,8 @@ SPACE = Space(
             kind="choice",
             default="share",
             choices=("share", "paper"),
-            trades="a definition, not for tuning: a private share is 1/N, or the gang if that is less",
+            trades="a private share in auctions, not for tuning: 1/N of the cluster, with share the gang if "
+            "that is less; reports and objectives go by share whatever it is",
             takes_effect="next auction",
             in_flight="leases are untouched",
         ),

@@ -11,10 +11,11 @@ from trimtab.report import numbers, tables, texts, views
 from trimtab.report.charts import Clock
 from trimtab.report.markup import Html, escape, join, tag
 from trimtab.report.page import Page, Section, mono, render
-from trimtab.report.tables import JCTS, OTHERS, WAITS
+from trimtab.report.slack import slack_over_time
+from trimtab.report.tables import DEADLINES, JCTS, OTHERS, WAITS
 from trimtab.report.views import View
 from trimtab.simulate.metrics import Metrics
-from trimtab.simulate.run import RunResult
+from trimtab.simulate.run import NO_CURVES, RunResult, World
 
 _SAME_S = 60.0  # completion times this close count as the same
 
@@ -49,6 +50,7 @@ def compare_page(results: Sequence[RunResult], first_day: str = "") -> str:
                 with_key=True,
                 charts=(*views.distributions(lines), *views.by_class(lines)),
             ),
+            *_deadlines(lines, clock),
             Section(
                 title="Load over time",
                 lead=_tail_note(lines, clock),
@@ -139,12 +141,29 @@ def _facts(results: Sequence[RunResult], first_day: str) -> tuple[tuple[str, str
         ("Placement", _all(one.placement for one in worlds)),
         ("Restart of a preempted job", _all(cost)),
         ("Run-time estimates", _all(one.estimates for one in worlds)),
+        *_curve_facts(worlds),
+        ("Measured speeds", _all(filter(None, (_measured(one) for one in worlds)))),
         ("Policies", _all(one.policy for one in results)),
         ("Second 0", first_day),
         ("Seed", _all(str(one.seed) for one in worlds)),
         texts.version_fact(),
         texts.digest_fact(first.provenance),
     )
+
+
+def _curve_facts(worlds: Sequence[World]) -> list[tuple[str, str]]:
+    """Return what is known of speed by CPU and memory; nothing where these do not matter."""
+    texts = {
+        f"{one.curves}, models drawn by {one.mix}, up to {one.curve_noise:.0%} off, "
+        f"{one.adjust_cost_s:g} s a change"
+        for one in worlds
+        if one.curves != NO_CURVES
+    }
+    return [("Speed by CPU and memory", _all(sorted(texts)))] if texts else []
+
+
+def _measured(world: World) -> str:
+    return ", ".join(f"{name} {value}" for name, value in world.measured.items())
 
 
 def _all(values: Iterable[str]) -> str:
@@ -161,7 +180,9 @@ def _results_lead(results: Sequence[RunResult]) -> str:
 def _table(results: Sequence[RunResult]) -> Html:
     metrics = [_with_more(index, result) for index, result in enumerate(results)]
     measures = [
-        one for one in (*WAITS, *JCTS, *OTHERS) if any(found.get(one.name) is not None for found in metrics)
+        one
+        for one in (*WAITS, *JCTS, *OTHERS, *DEADLINES)
+        if any(found.get(one.name) is not None for found in metrics)
     ]
     spreads = [result.spread for result in results] if any(one.spread for one in results) else ()
     heads = [tables.name_head(index, result.title) for index, result in enumerate(results)]
@@ -248,6 +269,14 @@ def _tail_note(lines: Sequence[View], clock: Clock) -> str:
     return f"Shown to a day after the last submission; the last job completes at {clock.show(beyond)}."
 
 
+def _deadlines(lines: Sequence[View], clock: Clock) -> tuple[Section, ...]:
+    """Return the part on deadlines, if any job with one ended."""
+    pictures = tuple(slack_over_time(lines, clock))
+    return (Section(title="Deadlines", charts=pictures),) if pictures else ()
+
+
 def _terms(results: Sequence[RunResult]) -> tuple[tuple[str, str], ...]:
     names = ["Wait", "Queue", "JCT", "Median, p95, p99", "Slowdown", "GPU utilisation", "Makespan", "ρ ≤ 1"]
+    if any("slo_jobs" in result.metrics for result in results):
+        names += ["Deadlines missed", "Value lost", "Tardiness", "To the first start"]
     return texts.terms(*names, "Ratio", "Best", "Ties")

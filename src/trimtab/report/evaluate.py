@@ -33,8 +33,17 @@ _GOALS = {
     "jct": Measure(name="jct_s_mean", title="the mean completion time"),
     "jct_p99": Measure(name="jct_s_p99", title="the completion time that one job in a hundred exceeds (p99)"),
     "rho": Measure(name="rho_le_1_share", title="the share of jobs with ρ ≤ 1", kind="share", better="more"),
+    "violations": Measure(
+        name="slo_violation_rate_weighted", title="the value lost by missed deadlines", kind="share"
+    ),
 }
-_FAIR = Measure(name="rho_le_1_share", title="ρ ≤ 1", kind="share", better="more")
+_MORE = {  # columns that an objective adds to the table of lines
+    "rho": (Measure(name="rho_le_1_share", title="ρ ≤ 1", kind="share", better="more"),),
+    "violations": (
+        Measure(name="slo_violation_rate", title="Deadlines missed", kind="share"),
+        Measure(name="slo_violation_rate_weighted", title="Value lost", kind="share"),
+    ),
+}
 _ORACLE = "oracle"
 _LOG_MAX = 400  # rounds of a decision log that are shown
 _CURVE_POINTS = 400
@@ -132,12 +141,18 @@ def _goal(evaluation: Evaluation) -> Measure:
 def _summary(evaluation: Evaluation) -> str:
     goal = _goal(evaluation)
     base = evaluation.lines[0]
-    before = base.metrics[goal.name]
+    before = base.metrics.get(goal.name)
     rivals = [line for line in evaluation.lines[1:] if not line.name.startswith(_ORACLE)]
     known = [
-        (value, index) for index, line in enumerate(rivals) if (value := line.metrics[goal.name]) is not None
+        (value, index)
+        for index, line in enumerate(rivals)
+        if (value := line.metrics.get(goal.name)) is not None
     ]
     over = f"{numbers.many(evaluation.kept, 'job')} on {numbers.count(evaluation.cluster.gpus)} GPUs"
+    if before is None and base.metrics["finished"]:
+        return (
+            f"Of {over}, none that finished under {base.name} has any run time: {goal.title} is not defined."
+        )
     if before is None:
         return f"Of {over}, no job finished under {base.name}."
     if not known:
@@ -186,7 +201,7 @@ def _effort(line: Line) -> str:
 
 def _reach(evaluation: Evaluation, goal: Measure, before: float, after: float) -> str:
     for line in evaluation.lines[1:]:
-        limit = line.metrics[goal.name]
+        limit = line.metrics.get(goal.name)
         if line.name.startswith(_ORACLE) and limit is not None and _is_better(goal, limit, before):
             part = numbers.percent((before - after) / (before - limit))
             (reached,) = _told(goal, [limit])
@@ -211,6 +226,7 @@ def _facts(evaluation: Evaluation) -> tuple[tuple[str, str], ...]:
         ("Window", evaluation.window),
         ("Second 0", evaluation.first_day),
         ("Policy", evaluation.policy),
+        ("Tuned for", _goal(evaluation).title),
         ("Seed", str(settings.pop("seed", ""))),
         texts.version_fact(),
     ]
@@ -237,8 +253,11 @@ def _table(evaluation: Evaluation) -> Html:
         {**line.metrics, "switches": line.switches, "search_s": sum(one.search_s for one in line.rounds)}
         for line in evaluation.lines
     ]
-    measures = [*_MEASURES[:-1], *([_FAIR] if _goal(evaluation).kind == "share" else []), _MEASURES[-1]]
-    columns = [tables.cells(one, [row[one.name] for row in rows_of]) for one in measures]
+    goal = _goal(evaluation)
+    more = _MORE.get(str(evaluation.settings.get("objective")), ())
+    measures = [*more, *_MEASURES]
+    measures.sort(key=lambda one: one.name != goal.name)
+    columns = [tables.cells(one, [row.get(one.name) for row in rows_of]) for one in measures]
     head = [tag("th", "Line", scope="col")]
     head += [tag("th", one.title, scope="col", class_="num") for one in measures]
     rows = [

@@ -8,6 +8,7 @@ from typing import Literal
 
 from trimtab.report import numbers
 from trimtab.report.markup import Html, breakable, join, tag
+from trimtab.simulate.deadlines import GROUPS
 
 Kind = Literal["duration", "count", "share", "factor"]
 Spread = Mapping[str, Mapping[str, float]]
@@ -35,6 +36,22 @@ JCTS = (
     Measure(name="jct_s_p99", title="JCT, p99"),
 )
 PREEMPTIONS = Measure(name="preemptions", title="Preemptions", kind="count")
+DEADLINES = (
+    Measure(name="slo_violation_rate", title="Deadlines missed", kind="share"),
+    Measure(name="slo_violation_rate_weighted", title="Value lost by lateness", kind="share"),
+    Measure(name="slo_violation_rate_strict", title="… strict jobs missed", kind="share"),
+    Measure(name="slo_violation_rate_soft", title="… soft jobs missed", kind="share"),
+    Measure(name="tardiness_s_p95", title="Tardiness, p95"),
+    Measure(name="tardiness_s_sum", title="Tardiness, sum"),
+    Measure(name="promise_kept_rate", title="Promises kept", kind="share", better="more"),
+    Measure(name="preemptions_per_job", title="Preemptions a job", kind="factor"),
+    Measure(name="first_queue_s_mean", title="To the first start, mean"),
+    *(
+        Measure(name=f"{metric}_mean_{group}", title=f"{title}, {group} jobs")
+        for metric, title in (("jct_s", "JCT"), ("queue_s", "Queue"), ("first_queue_s", "To the first start"))
+        for group in GROUPS
+    ),
+)
 OTHERS = (
     Measure(name="queue_s_mean", title="Queue, mean"),
     Measure(name="slowdown_mean", title="Slowdown, mean", kind="factor"),
@@ -46,7 +63,9 @@ OTHERS = (
     Measure(name="rho_le_1_1_share", title="Jobs with ρ ≤ 1.1", kind="share", better="more"),
     Measure(name="rho_p95", title="ρ, p95", kind="factor"),
     Measure(name="rho_max", title="ρ, maximum", kind="factor"),
-    Measure(name="slo_violation_rate", title="Deadlines missed", kind="share"),
+    Measure(name="cpu_utilisation", title="CPU utilisation", kind="share", better=None),
+    Measure(name="memory_utilisation", title="Memory utilisation", kind="share", better=None),
+    Measure(name="resizes_per_job", title="Resizes a job", kind="factor", better=None),
     Measure(name="finished", title="Jobs finished", kind="count", better="more"),
     Measure(name="rejected", title="Jobs rejected", kind="count"),
 )

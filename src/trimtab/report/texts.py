@@ -23,6 +23,12 @@ TERMS: dict[str, str] = {
     "and none is marked as best.",
     "Makespan": "From the first submission to the last completion; one long job can decide it.",
     "ρ ≤ 1": "Jobs that finish no later than with a fair share of the cluster of their own.",
+    "Deadlines missed": "Share of the jobs with a deadline that did not finish by their first one; jobs that "
+    "never finished have missed it. Jobs of best effort are left out.",
+    "Value lost": "The mean share of a job's best value that it lost: a job that meets a later deadline "
+    "loses a part, one that meets none loses all.",
+    "Tardiness": "How long after its first deadline a job finishes, 0 if before.",
+    "To the first start": "From submission to a job's first start; Queue counts later waiting as well.",
     "Ratio": "The small grey number under a value: the value over the first one's. 0.50× is half.",
     "Best": "The best value of a measure. None is marked where all are equal, or where the spread over tie "
     "orders leaves it open.",
@@ -30,8 +36,9 @@ TERMS: dict[str, str] = {
     "some per cent. --tie-seeds repeats the simulation in random orders and shows the range.",
     "Oracle": "Chooses with knowledge of the future, as no scheduler can: what better forecasts could bring "
     "at most.",
-    "Predicted gain": "How many times better the best setting found was than the running one, on the "
-    "forecast of that round: 1 is no gain.",
+    "Predicted gain": "What the running setting cost over what the best one found did, on the forecast of "
+    "that round: 1 is no gain. The cost is what is tuned for, in seconds, or the per cent of jobs with "
+    "ρ > 1; 1 is added to both.",
     "Switch": "A change of the running scheduler's settings.",
 }
 

@@ -155,7 +155,7 @@ def coarsened(situation: Situation, how: Coarseness) -> Situation:
     workload = Workload([*whole.facts[:active], *coming], [*whole.duration_ms[:active], *run_ms])
     environment = situation.environment
     if isinstance(environment.estimator, OracleEstimator):
-        environment = replace(environment, estimator=OracleEstimator(workload.duration_ms))
+        environment = replace(environment, estimator=environment.estimator.supposing(workload))
     return replace(situation, workload=workload, environment=environment)
 
 

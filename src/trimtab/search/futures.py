@@ -48,7 +48,7 @@ def supposed(environment: Environment, workload: Workload, now_ms: int | None = 
         environment = replace(environment, pace=environment.pace.supposing(now_ms, coming_ms))
     if isinstance(environment.estimator, OracleEstimator):
         # Those that are supposed, by the workload's own ids: the truth must not come along.
-        return replace(environment, estimator=OracleEstimator(workload.duration_ms))
+        return replace(environment, estimator=environment.estimator.supposing(workload))
     return environment
 
 
@@ -67,7 +67,7 @@ def situation_of(
         twin = job.copy()
         twin.id = place
         twin.partner = None if job.partner is None else places[job.partner]
-        if isinstance(environment.estimator, OracleEstimator):
+        if type(environment.estimator) is OracleEstimator:
             twin.estimate_ms = future.active_ms[place]
         jobs.append(twin)
     workload = Workload(

@@ -181,7 +181,7 @@ def _whole_ms(scene: Scene, left_ms: Integers) -> list[int]:
 def _copies(facts: Sequence[JobFacts], coming: Arrivals) -> list[JobFacts]:
     """Return what the arrivals will have submitted."""
     return [
-        JobFacts(one.label, submit_ms, *one[2:])
+        one.submitted(submit_ms)
         for one, submit_ms in zip(
             (facts[row] for row in coming.source.tolist()), coming.submit_ms.tolist(), strict=True
         )

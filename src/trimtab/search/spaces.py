@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from trimtab.cluster import Placement
+from trimtab.cluster import Cluster, Placement
 from trimtab.knobs import Knob, Knobs, Value
 from trimtab.policies.policy import Policy
 from trimtab.search.space import Axis, AxisValue, Point, SearchSpace
@@ -16,10 +16,14 @@ _RATIO = (1.5, 30.0)
 _STARVE = (0.5, 100.0)
 _LEASE_S = (60.0, 3600.0)
 _FAIRNESS_MAX = 0.95
+_PROFILERS_MAX, _PROFILERS_SHARE = 8, 10  # nodes; one of so many
 _PROFILE_S = (30.0, 1200.0)
 _SHARING_CUTS = (0.80, 0.99)
+_CHRONUS_LEASE_MIN = (5, 120)
+_SAFETY_MAX = 0.5
 _QUIET_JOBS = (0.5, 10.0)  # per ten minutes
 _REFRESH_S = (86_400, 259_200, 604_800)
+_ROUNDS_S = (0, 60, 120, 300, 600, 1200)
 # What decides most under SensaScale; the others stay as they are.
 _SENSASCALE = (
     "unit_mode",
@@ -40,20 +44,38 @@ _SENSASCALE = (
 _SENSASCALE_PLUS = (*_SENSASCALE, "max_evictions", "admission")
 
 
-def search_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpace:
+def search_space(
+    policy: Policy,
+    base: Knobs,
+    placement: Placement,
+    cluster: Cluster | None = None,
+    has_pairs: bool = True,
+) -> SearchSpace:
     """Return the axes of a policy's search; knobs without an axis stay as in `base`.
 
     Tiresias is searched over a base threshold and a ratio (thresholds = base x ratio^i), which stay in
     order for any number of queues; Themis over all but its definition of fairness and what updates do to
-    leases; Lucid over a mode of sharing and what that mode uses; SensaScale over the knobs that matter most;
-    other policies over their own knobs.
+    leases; Lucid over a mode of sharing and what that mode uses; Chronus over all but who plans its leases;
+    Synergy over orders, a few lengths of rounds and what takes no integer programs; SensaScale over the knobs
+    that matter most; other policies over their own knobs.
+
+    Args:
+        policy: What is searched.
+        base: Its knobs as they are.
+        placement: How gangs are placed.
+        cluster: Where it runs, if that is known: it bounds how many nodes may profile.
+        has_pairs: Whether pairs of jobs were measured, so that Lucid's cuts through their mean speeds matter.
     """
     if policy.name == "themis":
         return _themis_space(policy, base, placement)
     if policy.name == "tiresias":
         return _tiresias_space(policy, base, placement)
     if policy.name == "lucid":
-        return _lucid_space(policy, base)
+        return _lucid_space(policy, base, cluster, has_pairs)
+    if policy.name == "synergy":
+        return _synergy_space(policy, base)
+    if policy.name == "chronus":
+        return _chronus_space(policy, base)
     if policy.name in ("sensascale", "sensascale-plus"):
         names = _SENSASCALE if policy.name == "sensascale" else _SENSASCALE_PLUS
         return _plain_space(policy, base, names)
@@ -68,6 +90,24 @@ def _plain_space(policy: Policy, base: Knobs, names: Sequence[str]) -> SearchSpa
         space=policy.space,
         to_values=lambda point: dict(point),
         to_point=lambda knobs: {axis.name: _axis_value(knobs[axis.name]) for axis in axes},
+        base=base,
+    )
+
+
+def _synergy_space(policy: Policy, base: Knobs) -> SearchSpace:
+    """Return a space small enough to try all of it; an order by estimates is in it if there must be some."""
+    axes = [
+        Axis("order", "choice", choices=("fifo", "las", *(("srtf",) if base["order"] == "srtf" else ()))),
+        Axis("round_s", "choice", choices=_ROUNDS_S),
+    ]
+    if base["allocation"] != "opt":
+        axes.append(Axis("allocation", "choice", choices=("proportional", "tune")))
+    names = [axis.name for axis in axes]
+    return SearchSpace(
+        axes=tuple(axes),
+        space=policy.space,
+        to_values=dict,
+        to_point=lambda knobs: {name: _axis_value(knobs[name]) for name in names},
         base=base,
     )
 
@@ -87,6 +127,24 @@ def _themis_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSp
         space=policy.space,
         to_values=dict,
         to_point=lambda knobs: {name: _axis_value(knobs[name]) for name in names},
+        base=base,
+    )
+
+
+def _chronus_space(policy: Policy, base: Knobs) -> SearchSpace:
+    axes = (
+        Axis("lease", "log", *_CHRONUS_LEASE_MIN),
+        Axis("objective", "choice", choices=("adaptive", "maximize", "minimize")),
+        Axis("round_up", "choice", choices=(False, True)),
+        Axis("safety", "linear", 0, _SAFETY_MAX, steps=20),
+        Axis("be_order", "choice", choices=("srsf", "fifo")),
+        Axis("fill_every", "int", 0, 10),
+    )
+    return SearchSpace(
+        axes=axes,
+        space=policy.space,
+        to_values=lambda point: {**point, "lease": round(float(point["lease"]))},
+        to_point=lambda knobs: {axis.name: _axis_value(knobs[axis.name]) for axis in axes},
         base=base,
     )
 
@@ -153,33 +211,42 @@ def _tiresias_point(knobs: Knobs) -> Point:
     }
 
 
-def _lucid_space(policy: Policy, base: Knobs) -> SearchSpace:
+def _lucid_space(policy: Policy, base: Knobs, cluster: Cluster | None, has_pairs: bool) -> SearchSpace:
+    profilers = _PROFILERS_MAX
+    if cluster is not None:
+        profilers = min(profilers, max(1, max(vc.nodes for vc in cluster.vcs) // _PROFILERS_SHARE))
+    cuts = [Axis(name, "linear", *_SHARING_CUTS, steps=19) for name in ("jumbo_below", "medium_below")]
     axes = (
-        Axis("prof_nodes", "int", 0, 8),
+        Axis("prof_nodes", "int", 0, profilers),
         Axis("t_prof", "log", *_PROFILE_S),
         Axis("prof_factor", "int", 1, 8),
         Axis("sharing", "choice", choices=("off", "adaptive", "always")),
         Axis("gsc", "int", 1, 4),
-        Axis("jumbo_below", "linear", *_SHARING_CUTS, steps=19),
-        Axis("medium_below", "linear", *_SHARING_CUTS, steps=19),
+        *(cuts if has_pairs else ()),
         Axis("prio_ratio", "log", 1, 8),
         Axis("share_off_below", "linear", *_QUIET_JOBS, steps=19),
         Axis("pack_preference", "choice", choices=("free_first", "pack_first", "forecast")),
         Axis("estimate_period", "choice", choices=_REFRESH_S),
     )
-    return SearchSpace(axes, policy.space, _lucid_values, _lucid_point, base)
+    names = {axis.name for axis in axes}
+
+    def point(knobs: Knobs) -> Point:
+        found = {name: value for name, value in _lucid_point(knobs).items() if name in names}
+        return {**found, "prof_nodes": min(knobs.integer("prof_nodes"), profilers)}
+
+    return SearchSpace(axes, policy.space, _lucid_values, point, base)
 
 
 def _lucid_values(point: Point) -> Mapping[str, Value]:
     """Return a mode of sharing as the knobs that say it: no score allowed is off, no threshold is always."""
     sharing = point["sharing"]
+    cuts = {name: float(point[name]) for name in ("jumbo_below", "medium_below") if name in point}
     return {
+        **cuts,
         "prof_nodes": int(point["prof_nodes"]),
         "t_prof": round(float(point["t_prof"])),
         "prof_factor": int(point["prof_factor"]),
         "gsc": 0 if sharing == "off" else int(point["gsc"]),
-        "jumbo_below": float(point["jumbo_below"]),
-        "medium_below": float(point["medium_below"]),
         "prio_ratio": float(point["prio_ratio"]),
         "share_off_below": float(point["share_off_below"]) if sharing == "adaptive" else 0.0,
         "pack_preference": str(point["pack_preference"]),

@@ -8,14 +8,14 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, TrialsLost
 
 EXECUTORS = ("local", "processes", "dask", "ray")
 
@@ -23,6 +23,9 @@ EXECUTORS = ("local", "processes", "dask", "ray")
 CLUSTERS = {"dask": "Dask", "ray": "Ray"}
 
 _SCHEMES = {"dask": ("tcp", "tls"), "ray": ("tcp",)}
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 _REACH_S = 5
 _FIRST_WORKER_S = 10
@@ -63,6 +66,31 @@ def open_workers(executor: str, workers: int, address: str | None = None) -> Ite
     """
     with _OPENERS[executor](workers, address) as opened:
         yield opened
+
+
+def as_finished(workers: int, call: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+    """Yield what a call gives for each task as it ends, in any order; with one worker, here and in order.
+
+    Raises:
+        TrialsLost: If a worker was killed; what ended before has been yielded.
+    """
+    if workers == 1 or len(tasks) < 2:
+        yield from map(call, tasks)
+        return
+    from joblib import Parallel, delayed
+    from joblib.externals.loky import get_reusable_executor
+    from joblib.externals.loky.process_executor import BrokenProcessPool
+
+    parallel = Parallel(workers, backend="loky", batch_size=1, return_as="generator_unordered")
+    try:
+        yield from parallel(delayed(call)(task) for task in tasks)
+    except BrokenProcessPool as error:
+        raise TrialsLost(
+            f"one of {workers} worker processes was killed (out of memory?; {type(error).__name__}); the run "
+            "ends here; try fewer --workers."
+        ) from None
+    finally:
+        get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
 
 
 @contextmanager

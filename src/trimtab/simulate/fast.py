@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from trimtab.errors import ConfigError
 from trimtab.job import JobFacts, JobState, JobView, Nodes
 from trimtab.knobs import Knobs
 from trimtab.objective import Stays, Totals
+from trimtab.policies.edf import Edf, due_ms
 from trimtab.policies.fifo import Fifo
 from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Plan, Policy, QueuePolicy, WholePass, ppm
@@ -33,6 +34,7 @@ from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
 from trimtab.policies.themis import Rules, Themis
 from trimtab.policies.tiresias import Tiresias
 from trimtab.profile import PairSpeeds
+from trimtab.simulate.deadlines import Deadlines
 from trimtab.simulate.decisions import answerable
 from trimtab.simulate.fast_lucid import core_pace, core_pairing, core_rules, pairing_refusal
 from trimtab.simulate.native import add_wants, is_native, native_decider
@@ -127,7 +129,7 @@ def twin_refusal(workload: Workload, environment: Environment, policy: Policy) -
     """Return why the core cannot run this, None if it can."""
     columns = Columns.of(workload)
     told = environment.estimator
-    estimates = told.duration_ms if type(told) is OracleEstimator else workload.duration_ms
+    estimates = told.duration_ms if isinstance(told, OracleEstimator) else workload.duration_ms
     fits = columns.fits
     if fits and estimates is not workload.duration_ms:
         fits = _fit(estimates, columns.gpus.tolist(), FULL_SPEED_PPM)
@@ -192,6 +194,7 @@ _RANKS: dict[type, str] = {
     Qssf: "estimated_service",
     Srtf: "remaining",
     Srsf: "remaining_service",
+    Edf: "due",
 }
 
 
@@ -220,10 +223,17 @@ class _Settings:
         if not isinstance(policy, QueuePolicy):
             return self._whole_pass_plan(policy, knobs)
         if _is_built_in(policy):
-            return _built_in_plan(policy, knobs)
+            plan = _built_in_plan(policy, knobs)
+            if isinstance(policy, Edf):
+                plan.set_due(self._due_ms)
+            return plan
         plan = _core.Plan()
         plan.set_planner(_core.planner(partial(_own_plan, policy, knobs, self.workload.facts)))
         return plan
+
+    @cached_property
+    def _due_ms(self) -> NDArray[np.int64]:
+        return np.array([due_ms(facts) for facts in self.workload.facts], dtype=np.int64)
 
     def _whole_pass_plan(self, policy: Policy, knobs: Knobs) -> _core.Plan:
         """Return the plan of a policy that is asked, or of one that the core knows."""
@@ -601,7 +611,7 @@ def _homes(workload: Workload, cluster: Cluster) -> NDArray[np.int32]:
 def _core_estimator(estimator: Estimator | None, workload: Workload) -> _core.Estimator | None:
     if estimator is None:
         return None
-    if type(estimator) is OracleEstimator:
+    if isinstance(estimator, OracleEstimator):
         if estimator.duration_ms is workload.duration_ms:
             return _core.oracle(Columns.of(workload).duration_ms)
         return _core.oracle(np.array(estimator.duration_ms, dtype=np.int64))
@@ -635,6 +645,7 @@ class FastSituation:
         self._engine = FastEngine.resume(snapshot, workload, cluster, policy, environment)
         self._engine.preemptions_max = preemptions_max
         self._core = _core.Situation(self._engine._core, until_ms)
+        self._deadlines = Deadlines.of(workload.facts)
 
     @property
     def asks_python(self) -> bool:
@@ -651,12 +662,15 @@ class FastSituation:
         found: list[Stays | None] = []
         with engine._answerable():
             tried = self._core.stays(plans, threads or usable_cores())
-        for ages, idles, members, fair, sums, thrashes, stuck, first in tried:
+        late = self._deadlines
+        for ids, ages, lefts, idles, members, fair, sums, thrashes, stuck, first in tried:
             if stuck:
                 raise _stuck(engine.policy, engine.workload, stuck, first)
-            found.append(
-                None if thrashes else Stays(ages, idles, members, fair.astype(np.bool_), Totals(*sums))
-            )
+            if thrashes:
+                found.append(None)
+                continue
+            lost_ppm = None if late is None else late.lost_of(ids, ages, lefts)
+            found.append(Stays(ages, idles, members, fair.astype(np.bool_), Totals(*sums), lost_ppm))
         return found
 
 

@@ -10,6 +10,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trimtab.cluster import Cluster
+from trimtab.curve import Share
+from trimtab.simulate.deadlines import deadline_columns, deadline_metrics
 from trimtab.simulate.pairs import shared_stretches
 from trimtab.simulate.state import NONE_MS, Outcomes
 from trimtab.simulate.workload import Workload
@@ -32,7 +34,6 @@ _OF_FINISHED = (
     "gpu_utilisation",
     "makespan_s",
     *(_RHO := ("rho_le_1_share", "rho_le_1_1_share", "rho_p95", "rho_max")),
-    "slo_violation_rate",
 )
 
 
@@ -40,7 +41,8 @@ def jobs_table(workload: Workload, outcomes: Outcomes, trace: Trace | None = Non
     """Return one row a job, in id order; times in seconds on the trace's output clock.
 
     `wait_s` is JCT less run time (restart cost and slowdown included); `queue_s` is the time without
-    GPUs. Both are null for jobs that did not finish. `trace` adds the columns it has.
+    GPUs. Both are null for jobs that did not finish. Deadlines and promises add theirs, see
+    `deadline_columns`, and so does `trace` what it knows.
     """
     finished = outcomes.finished
     submit = np.array([facts.submit_ms for facts in workload.facts], dtype=np.int64)
@@ -59,7 +61,9 @@ def jobs_table(workload: Workload, outcomes: Outcomes, trace: Trace | None = Non
         "held_s": _seconds(outcomes.held_ms, finished),
         "preemptions": outcomes.preemptions,
         "rejected": outcomes.rejected,
+        "resizes": outcomes.resizes,
         "vc": pl.Series([facts.vc for facts in workload.facts], dtype=pl.String),
+        **deadline_columns(workload.facts, outcomes),
     }
     table = pl.DataFrame(columns)
     return table if trace is None else _with_trace(table, trace)
@@ -71,35 +75,34 @@ def _seconds(times_ms: NDArray[np.int64], known: NDArray[np.bool_]) -> pl.Series
 
 
 def _with_trace(table: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Add model, service class and deadlines by job; a deadline is met before its last value is gone."""
-    extra = trace.jobs.select(
-        "job_id", *(name for name in ("model", "service_class", "deadline_ms") if name in trace.jobs.columns)
-    ).unique("job_id", keep="first")
-    table = table.join(extra, on="job_id", how="left", maintain_order="left")
-    if "deadline_ms" not in table.columns:
+    """Add what a trace says each job trains."""
+    if "model" not in trace.jobs.columns:
         return table
-    deadline_s = pl.col("deadline_ms").str.split("/").list.last().cast(pl.Float64) / 1000
-    return (
-        table.with_columns(deadline_s.alias("deadline_s"))
-        .with_columns((pl.col("jct_s") <= pl.col("deadline_s")).alias("deadline_met"))
-        .drop("deadline_ms")
-    )
+    extra = trace.jobs.select("job_id", "model").unique("job_id", keep="first")
+    return table.join(extra, on="job_id", how="left", maintain_order="left")
 
 
-def metrics_of(table: pl.DataFrame, cluster: Cluster, twice_gpu_s: float = 0.0) -> Metrics:
+def metrics_of(
+    table: pl.DataFrame, cluster: Cluster, twice_gpu_s: float = 0.0, held: Share | None = None
+) -> Metrics:
     """Return the numbers of one run; percentiles by linear interpolation, null where one does not apply.
+
+    Numbers of deadlines and promises stand there only where jobs have any (see `deadline_metrics`), those of
+    CPU and memory only where they matter.
 
     Args:
         table: What became of each job.
         cluster: Where they ran.
         twice_gpu_s: GPU-seconds held by two jobs at once, which count once as used.
+        held: CPU and memory held, in core-ms and MiB-ms; None where they do not matter.
     """
     done = table.filter(pl.col("finish_s").is_not_null())
+    deadlines = deadline_metrics(table)
     if done.is_empty():
-        return {**_counts(table), **dict.fromkeys(_OF_FINISHED)}
+        return {**_counts(table), **dict.fromkeys(_OF_FINISHED), **deadlines}
     jct, wait = done["jct_s"].to_numpy(), done["wait_s"].to_numpy()
     makespan_s = float(done["finish_s"].max()) - float(table["submit_s"].min())  # type: ignore[arg-type]
-    held = float((done["held_s"] * done["gpus"]).sum()) - twice_gpu_s
+    gpu_s = float((done["held_s"] * done["gpus"]).sum()) - twice_gpu_s
     ran = done.filter(pl.col("duration_s") > 0)
     return {
         **_counts(table),
@@ -111,10 +114,23 @@ def metrics_of(table: pl.DataFrame, cluster: Cluster, twice_gpu_s: float = 0.0) 
         "wait_s_p99": float(np.percentile(wait, 99)),
         "queue_s_mean": float(done["queue_s"].mean()),  # type: ignore[arg-type]
         "slowdown_mean": float((ran["held_s"] / ran["duration_s"]).mean()) if ran.height else None,  # type: ignore[arg-type]
-        "gpu_utilisation": held / (cluster.gpus * makespan_s) if makespan_s > 0 else None,
+        "gpu_utilisation": gpu_s / (cluster.gpus * makespan_s) if makespan_s > 0 else None,
         "makespan_s": makespan_s,
         **_fairness(rhos(ran, cluster)),
-        "slo_violation_rate": _violations(table),
+        **(_use_of_shares(table, cluster, held, makespan_s) if held is not None else {}),
+        **deadlines,
+    }
+
+
+def _use_of_shares(table: pl.DataFrame, cluster: Cluster, held: Share, makespan_s: float) -> Metrics:
+    """Return how much of the cluster's CPU and memory jobs held, and how often a job's were changed."""
+    cores = sum(vc.nodes * vc.cores_per_node for vc in cluster.vcs)
+    memory_mib = sum(vc.nodes * vc.memory_mib_per_node for vc in cluster.vcs)
+    whole_ms = 1000 * makespan_s
+    return {
+        "cpu_utilisation": held.cores / (cores * whole_ms) if whole_ms else None,
+        "memory_utilisation": held.memory_mib / (memory_mib * whole_ms) if whole_ms else None,
+        "resizes_per_job": float(table["resizes"].mean()),  # type: ignore[arg-type]
     }
 
 
@@ -125,13 +141,6 @@ def _counts(table: pl.DataFrame) -> Metrics:
         "rejected": int(table["rejected"].sum()),
         "preemptions": int(table["preemptions"].sum()),
     }
-
-
-def _violations(table: pl.DataFrame) -> float | None:
-    if "deadline_s" not in table.columns:
-        return None
-    bound = table.filter(pl.col("deadline_s").is_not_null() & ~pl.col("rejected"))
-    return 1 - float(bound["deadline_met"].fill_null(False).mean()) if bound.height else None  # type: ignore[arg-type]
 
 
 def _fairness(rho: pl.Series) -> Metrics:
@@ -187,7 +196,7 @@ def load_series(timeline: Timeline, step_ms: int) -> pl.DataFrame:
         if event.job is not None and event.kind in changes
         for sign, waiting in [changes[event.kind]]
     ]
-    for from_ms, until_ms, gpus in shared_stretches(timeline):
+    for from_ms, until_ms, gpus, _ in shared_stretches(timeline):
         rows += [(from_ms, -gpus, 0), (until_ms, gpus, 0)]
     rows.sort(key=itemgetter(0))
     if not rows:

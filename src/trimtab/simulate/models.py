@@ -82,6 +82,8 @@ def notes_of(assigned: Assigned, table: SpeedTable) -> list[str]:
         f"{assigned.by_use:,} by what they use, {jobs - known:,} not at all; "
         f"it has {len(table.pairs):,} pairs and the spread speed of {assigned.spread:,} gangs."
     ]
+    if jobs and not known:
+        notes.append("none of them shares its GPUs; draw models with --models draw.")
     if table.configs and assigned.strangers:
         many = f"{len(assigned.strangers):,} models of the trace were not measured"
         notes.append(f"speeds {table.source}: {many}, most often {_named(assigned.strangers[0], table)}.")

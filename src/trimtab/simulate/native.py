@@ -11,13 +11,38 @@ from numpy.typing import NDArray
 from trimtab.curve import Curve
 from trimtab.job import BEST_EFFORT, Service
 from trimtab.knobs import Knobs
+from trimtab.policies.chronus import Chronus
+from trimtab.policies.chronus import Rules as ChronusRules
 from trimtab.policies.policy import Policy
 from trimtab.policies.sensascale import SensaScale, SensaScalePlus
 from trimtab.policies.sensascale_knobs import BACKFILLS, BE_ORDERS, ORDERS, REFERENCES, SCOPES, Rules
+from trimtab.policies.synergy import Synergy
 from trimtab.simulate.workload import Workload
 
 if TYPE_CHECKING:
     from trimtab import _core
+
+
+def _synergy(knobs: Knobs) -> _core.Decider | None:
+    from trimtab import _core
+
+    allocation = knobs.choice("allocation")
+    if allocation == "opt":  # the solver of integer programs is Python's
+        return None
+    order = getattr(_core.SynergyOrder, knobs.choice("order"))
+    return _core.synergy(order, allocation == "tune", knobs.integer("round_s") * 1000)
+
+
+def _chronus(knobs: Knobs) -> _core.Decider | None:
+    from trimtab import _core
+
+    rules = ChronusRules.of(knobs)
+    if rules.exact:  # the solver is Python's
+        return None
+    objective = getattr(_core.ChronusObjective, rules.objective)
+    return _core.chronus(
+        *(rules.lease_ms, objective, rules.rounds_up, rules.safety_ppm, rules.shortest_first, rules.fill_ms)
+    )
 
 
 def _sensascale(knobs: Knobs) -> _core.Decider:
@@ -48,10 +73,12 @@ def _sensascale(knobs: Knobs) -> _core.Decider:
 
 # Policy -> its twin in the core under some knobs; None where Python is asked, which only some policies need.
 NATIVE: dict[type[Policy], Callable[[Knobs], _core.Decider | None]] = {
+    Chronus: _chronus,
+    Synergy: _synergy,
     SensaScale: _sensascale,
     SensaScalePlus: _sensascale,
 }
-ASKED_AT_TIMES: frozenset[type[Policy]] = frozenset()
+ASKED_AT_TIMES: frozenset[type[Policy]] = frozenset({Chronus, Synergy})
 
 Kind = TypeVar("Kind")
 

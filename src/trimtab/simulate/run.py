@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,23 +12,32 @@ import polars as pl
 
 from trimtab import __version__
 from trimtab.cluster import Cluster, Placement
-from trimtab.errors import ConfigError, InputError
+from trimtab.errors import ConfigError, InputError, UnknownName
 from trimtab.forecast.durations import HistoryEstimator
 from trimtab.forecast.throughput import Throughput
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
+from trimtab.simulate.curve_files import open_curves
+from trimtab.simulate.curves import CurveTable
 from trimtab.simulate.engines import engine_name, make_engine
 from trimtab.simulate.metrics import Metrics, jobs_table, metrics_of
+from trimtab.simulate.mix import USUAL_MIX
 from trimtab.simulate.pairs import shared_gpu_s
+from trimtab.simulate.shares import held_shares, tells_shares
 from trimtab.simulate.speed import BUILTIN, SpeedTable
 from trimtab.simulate.speed_files import open_speeds
 from trimtab.simulate.state import Environment, flat_restart
-from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
+from trimtab.simulate.workload import Estimator, NoisyEstimator, OracleEstimator, Workload
 from trimtab.timeline import Timeline
 from trimtab.traces.trace import Provenance, Trace
 from trimtab.world import Seeds, cpu_s
 
 ESTIMATES = ("oracle", "predicted", "none")
+_NOISY = "noisy:"
+_NOISE_MAX = 1.0
+
+NO_CURVES = "off"
+CURVE_NOISE_MAX = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +47,15 @@ class World:
     Attributes:
         placement: count, consolidated or relaxed.
         restart_cost_s: Flat seconds a preempted job pays to resume, or `chronus`: 60 x 0.5 x (1 + log2 g).
-        estimates: Where run-time estimates come from: the truth, the jobs completed so far, nowhere.
+        estimates: Where run-time estimates come from: the truth, the jobs completed so far, nowhere, or as
+            `noisy:SD` the truth times a random factor of that standard deviation.
         spread_speed: Speed of a gang that is not consolidated (relaxed placement), where `speeds` has none.
         speeds: Where measured speeds come from, see `open_speeds`; with the file's sha256, if that matters.
         models: How jobs get their models: column or draw.
+        curves: Where speed by CPU and memory comes from, see `open_curves`, or `off`; with the sha256.
+        mix: Which models jobs draw that have no curve, see `groups_of`.
+        curve_noise: By how much the curves that schedulers know may be off.
+        adjust_cost_s: Seconds a job makes no progress when its CPU and memory are changed while it runs.
         seed: Root of every random stream.
         engine: auto, compiled or reference; the results are the same.
     """
@@ -55,6 +69,11 @@ class World:
     speeds: str = BUILTIN.source
     speeds_sha256: str = ""
     models: str = "column"
+    curves: str = NO_CURVES
+    curves_sha256: str = ""
+    mix: str = USUAL_MIX
+    curve_noise: float = 0.0
+    adjust_cost_s: float = 0.0
 
     def speed_table(self) -> SpeedTable:
         """Return the measured speeds.
@@ -66,6 +85,36 @@ class World:
         if self.speeds_sha256 not in ("", table.sha256):
             raise InputError(f"speeds {self.speeds}: has changed since; nothing was run.")
         return table
+
+    def curve_table(self) -> CurveTable | None:
+        """Return the curves that schedulers know, None where CPU and memory do not matter.
+
+        Raises:
+            InputError: If the file cannot be used, or is not the one it was.
+        """
+        if self.curves == NO_CURVES:
+            return None
+        table = open_curves(self.curves)
+        if self.curves_sha256 not in ("", table.sha256):
+            raise InputError(f"curves {self.curves}: has changed since; nothing was run.")
+        return table
+
+    def workload(self, trace: Trace, seed_order: Sequence[int] | None = None) -> Workload:
+        """Return a trace's jobs as schedulers know them and as they really run; see `Workload.of`.
+
+        Raises:
+            InputError: If the file of curves cannot be used.
+        """
+        table = self.curve_table()
+        truth = table.perturbed(self.curve_noise, Seeds(self.seed)) if table and self.curve_noise else None
+        return Workload.of(trace, self.spread_ppm, seed_order, table, truth)
+
+    @property
+    def measured(self) -> dict[str, str]:
+        """Return `speeds` and `models` as far as they were asked for."""
+        said = {"speeds": self.speeds, "models": self.models}
+        usual = {"speeds": BUILTIN.source, "models": "column"}
+        return {name: value for name, value in said.items() if value != usual[name]}
 
     @property
     def spread_ppm(self) -> int:
@@ -84,13 +133,39 @@ class World:
             estimator = OracleEstimator(workload.duration_ms)
         elif self.estimates == "predicted":
             estimator = HistoryEstimator()
+        elif (sd := noise_of(self.estimates)) is not None:
+            estimator = NoisyEstimator.of(workload, sd, Seeds(self.seed))
         return Environment(
             placement=self.placement,
             restart_ms=self.restart_ms(),
+            adjust_ms=round(self.adjust_cost_s * 1000),
             estimator=estimator,
             speeds=self.speed_table(),
             pace=Throughput.of([facts.submit_ms for facts in workload.facts]),
         )
+
+
+def noise_of(estimates: str) -> float | None:
+    """Return the standard deviation of `noisy:SD`, None for any of `ESTIMATES`.
+
+    Raises:
+        UnknownName: If it is neither.
+        ConfigError: If the standard deviation is out of range.
+    """
+    if estimates in ESTIMATES:
+        return None
+    if not estimates.startswith(_NOISY):
+        raise UnknownName("kind of estimates", estimates, (*ESTIMATES, f"{_NOISY}0.3"))
+    try:
+        sd = float(estimates.removeprefix(_NOISY))
+    except ValueError:
+        sd = -1.0
+    if not 0 <= sd <= _NOISE_MAX:
+        raise ConfigError(
+            f"estimates {estimates!r}: the standard deviation must be 0 .. {_NOISE_MAX:g}, e.g. {_NOISY}0.3; "
+            "nothing was run."
+        )
+    return sd
 
 
 def chronus_restart_ms(gpus: int) -> int:
@@ -151,6 +226,10 @@ class RunResult:
             "estimates": self.world.estimates,
             "speeds": self.world.speeds,
             "models": self.world.models,
+            "curves": self.world.curves,
+            "mix": self.world.mix if self.world.curves != NO_CURVES else None,
+            "curve_noise": self.world.curve_noise,
+            "adjust_cost_s": self.world.adjust_cost_s,
             "seed": self.world.seed,
             "cpu_s": self.cpu_s,
             "events": self.events,
@@ -168,7 +247,7 @@ def simulate(trace: Trace, cluster: Cluster, policy: str, knobs: Knobs, world: W
     Raises:
         ConfigError: If the policy needs estimates and there are none.
     """
-    return _run(trace, Workload.of(trace, world.spread_ppm), cluster, policy, knobs, world)
+    return _run(trace, world.workload(trace), cluster, policy, knobs, world)
 
 
 def simulate_ties(
@@ -184,7 +263,7 @@ def simulate_ties(
     runs = [result.metrics]
     for seed in range(tie_seeds):
         order = Seeds(world.seed).stream("ties", seed).permutation(len(trace)).tolist()
-        workload = Workload.of(trace, world.spread_ppm, order)
+        workload = world.workload(trace, order)
         runs.append(_run(trace, workload, cluster, policy, knobs, world).metrics)
     return replace(result, spread=spread_of(runs)) if tie_seeds else result
 
@@ -193,7 +272,7 @@ def spread_of(runs: list[Metrics]) -> dict[str, dict[str, float]]:
     """Return mean, min and max of each metric over several runs; metrics that do not apply are left out."""
     found = {}
     for name in runs[0]:
-        values = [value for run in runs if (value := run[name]) is not None]
+        values = [value for run in runs if (value := run.get(name)) is not None]
         if values:
             found[name] = {"mean": float(np.mean(values)), "min": min(values), "max": max(values)}
     return found
@@ -215,7 +294,10 @@ def _run(
     engine.run()
     spent = cpu_s() - before
     table = jobs_table(workload, engine.outcomes, trace)
-    assert engine.timeline is not None
+    timeline = engine.timeline
+    assert timeline is not None
+    sensitive = any(facts.curve is not None for facts in workload.facts) or tells_shares(timeline)
+    held = held_shares(timeline, cluster) if sensitive else None
     return RunResult(
         engine=engine_name(engine),
         provenance=trace.provenance,
@@ -228,7 +310,7 @@ def _run(
         world=world,
         cpu_s=spent,
         events=engine.events,
-        metrics=metrics_of(table, cluster, shared_gpu_s(engine.timeline)),
+        metrics=metrics_of(table, cluster, shared_gpu_s(timeline), held),
         jobs=table,
-        timeline=engine.timeline,
+        timeline=timeline,
     )

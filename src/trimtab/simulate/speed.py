@@ -95,7 +95,12 @@ class SpeedTable:
         return _class_by_use(profile) if mean_ppm is None else _class_of(mean_ppm, cuts)
 
     def fits(self, one: Profile, other: Profile) -> bool:
-        """Return whether both can be on one GPU as far as is known: False where it was tried and failed."""
+        """Return whether both may be on one GPU: False where it failed, or where of one nothing is known.
+
+        What two jobs cost each other is not known if of one nothing is: their full speed is no measurement.
+        """
+        if self.class_of(one) is None or self.class_of(other) is None:
+            return False
         configs = _config(one), _config(other)
         return configs not in self.apart and configs[::-1] not in self.apart
 

@@ -15,6 +15,7 @@ from trimtab.knobs import Knobs
 from trimtab.objective import Stays, Totals
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.fairness import Crowding
+from trimtab.simulate.deadlines import Deadlines
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.state import Environment, Record, Snapshot
 from trimtab.simulate.workload import Workload
@@ -66,7 +67,8 @@ class Situation:
         after = engine.snapshot()
         ends = {job.id: _Account.of(job, after) for job in after.jobs}
         begins = {job.id: _Account.of(job, self.snapshot) for job in self.snapshot.jobs}
-        ages, idles, members, fair, sums = [], [], [], [], np.zeros(5, dtype=np.int64)
+        ids, lefts_ms, sums = [], [], np.zeros(5, dtype=np.int64)
+        ages, idles, members, fair = [], [], [], []
         for job_id, facts in enumerate(self.workload.facts):
             end = ends.get(job_id) or self._finished(engine.records[job_id], job_id)
             if end is None:
@@ -76,22 +78,28 @@ class Situation:
             stay_ms = end.at_ms - max(begin.at_ms, self.snapshot.now_ms)
             queue_ms = stay_ms - (end.held_ms - begin.held_ms)
             paid_ms, stops = end.paid_ms - begin.paid_ms, end.preemptions - begin.preemptions
+            left_ms = max(0, self.workload.duration_ms[job_id] - end.done // FULL_SPEED_PPM)
+            ids.append(job_id)
+            lefts_ms.append(left_ms)
             ages.append(end.at_ms - facts.submit_ms)
             idles.append(stay_ms - run_ms)
             members.append(facts.members)
-            fair.append(self._is_fair(facts, self.workload.duration_ms[job_id], end))
+            fair.append(self._is_fair(facts, self.workload.duration_ms[job_id], end, left_ms))
             sums += facts.members * np.array((1, run_ms, queue_ms, paid_ms, stops))
         columns = np.array(ages, dtype=np.int64), np.array(idles, dtype=np.int64)
         counts, fairs = np.array(members, dtype=np.int32), np.array(fair, dtype=np.bool_)
-        return Stays(*columns, counts, fairs, Totals(*sums.tolist()))
+        deadlines = Deadlines.of(self.workload.facts)
+        known = np.array(ids, dtype=np.int64), columns[0], np.array(lefts_ms, dtype=np.int64)
+        lost_ppm = None if deadlines is None else deadlines.lost_of(*known)
+        return Stays(*columns, counts, fairs, Totals(*sums.tolist()), lost_ppm)
 
-    def _is_fair(self, facts: JobFacts, run_ms: int, end: _Account) -> bool:
+    def _is_fair(self, facts: JobFacts, run_ms: int, end: _Account, left_ms: int) -> bool:
         """Whether a job takes no longer than alone on its share, if what is left of it runs at full speed."""
         age_ms, home = end.at_ms - facts.submit_ms, self.cluster.home(facts.vc)
         assert home is not None
         gpus = facts.gpus // facts.members
         crowding = Crowding.of(age_ms, end.life_job_ms, gpus, self.cluster.vcs[home].gpus)
-        return crowding.is_fair(age_ms + max(0, run_ms - end.done // FULL_SPEED_PPM), run_ms)
+        return crowding.is_fair(age_ms + left_ms, run_ms)
 
     def _finished(self, record: Record, job_id: int) -> _Account | None:
         if record.finish_ms is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -9,10 +10,13 @@ from typing import Any, Protocol
 import polars as pl
 
 from trimtab.curve import FULL_SPEED_PPM, Curve
-from trimtab.job import JobFacts
+from trimtab.job import BEST_EFFORT, JobFacts, Service, ServiceClass
 from trimtab.policies.tiresias import MODEL_SKEW_PPM
 from trimtab.profile import Profile
+from trimtab.simulate.curves import CurveTable
+from trimtab.traces.deadlines import OPTION_VALUES
 from trimtab.traces.trace import Trace
+from trimtab.world import Seeds
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,22 @@ class Workload:
         return self.curves[job_id] if self.curves else self.facts[job_id].curve
 
     @classmethod
-    def of(cls, trace: Trace, spread_ppm: int, seed_order: Sequence[int] | None = None) -> Workload:
+    def of(
+        cls,
+        trace: Trace,
+        spread_ppm: int,
+        seed_order: Sequence[int] | None = None,
+        curves: CurveTable | None = None,
+        truth: CurveTable | None = None,
+    ) -> Workload:
         """Return a trace's jobs on its output clock (second 0 = `trace.zero_ms`).
 
         Args:
             trace: The jobs.
             spread_ppm: Speed of a gang that is not consolidated, of jobs that do not say it themselves.
             seed_order: A random number a job; jobs of one instant are ordered by it instead of by source.
+            curves: Speed by CPU and memory of the models, None where these do not matter.
+            truth: The same as it really is, where that is something else.
         """
         submit = (trace.column("submit_ms") - trace.zero_ms).tolist()
         columns = [trace.labels(name) for name in ("vc", "user", "name", "model")]
@@ -52,22 +65,28 @@ class Workload:
                 MODEL_SKEW_PPM.get(model or "", FULL_SPEED_PPM),
                 spread,
                 profile=profile,
+                service=service,
+                curve=None if curves is None else curves.curve(model, gpus),
             )
-            for label, submit_ms, gpus, vc, user, name, model, spread, profile in zip(
+            for label, submit_ms, gpus, vc, user, name, model, spread, profile, service in zip(
                 trace.labels("job_id"),
                 submit,
                 trace.column("gpus").tolist(),
                 *columns,
                 _spreads_ppm(trace, spread_ppm),
                 profiles_of(trace),
+                services_of(trace),
                 strict=True,
             )
         ]
         durations = trace.column("duration_ms").tolist()
+        models, gpus = columns[-1], trace.column("gpus").tolist()
+        true = () if truth is None else tuple(truth.curve(*one) for one in zip(models, gpus, strict=True))
         if seed_order is not None:
             order = sorted(range(len(facts)), key=lambda job: (submit[job], seed_order[job]))
             facts, durations = [facts[job] for job in order], [durations[job] for job in order]
-        return cls(facts, durations)
+            true = tuple(true[job] for job in order) if true else ()
+        return cls(facts, durations, true)
 
 
 def _spreads_ppm(trace: Trace, otherwise_ppm: int) -> list[int]:
@@ -113,6 +132,32 @@ def _profile(
     return Profile(name, gpu_util, gmem_util, memory_mib, amp == 1)
 
 
+def services_of(trace: Trace) -> list[Service]:
+    """Return what each job's user wants of it, on the trace's output clock; nothing told is best effort.
+
+    A job with deadlines is soft if its class says so or it has several, else strict; one whose class says
+    `best` has none. Values that are not told, or not for every deadline, are the usual ones.
+    """
+    if "deadline_ms" not in trace.jobs.columns:
+        return [BEST_EFFORT] * len(trace)
+    submit = (trace.column("submit_ms") - trace.zero_ms).tolist()
+    columns = [trace.labels(name) for name in ("deadline_ms", "deadline_value", "service_class")]
+    return [
+        BEST_EFFORT if deadlines is None or kind == "best" else _service(submit_ms, deadlines, values, kind)
+        for submit_ms, deadlines, values, kind in zip(submit, *columns, strict=True)
+    ]
+
+
+def _service(submit_ms: int, deadlines: str, values: str | None, kind: str | None) -> Service:
+    after_ms = [int(part) for part in deadlines.split("/")]
+    worth = [int(float(part)) for part in values.split("/")] if values is not None else []
+    if len(worth) != len(after_ms):
+        worth = [OPTION_VALUES[min(place, len(OPTION_VALUES) - 1)] for place in range(len(after_ms))]
+    options = sorted(zip(after_ms, worth, strict=True))
+    found: ServiceClass = "soft" if kind == "soft" or len(options) > 1 else "strict"
+    return Service(found, tuple(submit_ms + one for one, _ in options), tuple(value for _, value in options))
+
+
 class Estimator(Protocol):
     """Tells policies how long a job may run, from nothing later than the present."""
 
@@ -135,7 +180,10 @@ class Estimator(Protocol):
 
 @dataclass(frozen=True)
 class OracleEstimator:
-    """Tells the truth; takes it as an argument so that every place that peeks can be seen."""
+    """Tells the truth; takes it as an argument so that every place that peeks can be seen.
+
+    A subclass tells its `duration_ms` as well, so that the compiled core need not ask.
+    """
 
     duration_ms: Sequence[int]
 
@@ -150,3 +198,42 @@ class OracleEstimator:
 
     def fork(self) -> OracleEstimator:
         return self
+
+    def supposing(self, workload: Workload) -> OracleEstimator:
+        """Return what it would tell if the jobs were these."""
+        return OracleEstimator(workload.duration_ms)
+
+
+# What a noisy estimate never goes below, unless the job is shorter still.
+_ESTIMATE_LEAST_MS = 60_000
+
+
+@dataclass(frozen=True)
+class NoisyEstimator(OracleEstimator):
+    """Tells estimates that are off by random factors, one a job, which stay.
+
+    The factors are lognormal with mean 1 and a standard deviation: exp(s z - s^2 / 2), s^2 = ln(1 + sd^2), z
+    standard normal. What a job draws depends on its label and the seed alone.
+
+    Attributes:
+        duration_ms: The estimates, by dense id.
+        sd: The standard deviation of estimate / run time. seeds: root of the draws.
+    """
+
+    sd: float
+    seeds: Seeds
+
+    @classmethod
+    def of(cls, workload: Workload, sd: float, seeds: Seeds) -> NoisyEstimator:
+        """Return estimates for a workload."""
+        spread = math.sqrt(math.log1p(sd * sd))
+        told = []
+        for facts, duration_ms in zip(workload.facts, workload.duration_ms, strict=True):
+            z = seeds.stream("estimate", facts.label).standard_normal() if sd else 0.0
+            estimate_ms = round(duration_ms * math.exp(spread * z - spread * spread / 2))
+            told.append(max(1, estimate_ms, min(duration_ms, _ESTIMATE_LEAST_MS)))
+        return cls(told, sd, seeds)
+
+    def supposing(self, workload: Workload) -> NoisyEstimator:
+        """Return what it would tell if the jobs were these."""
+        return NoisyEstimator.of(workload, self.sd, self.seeds)

@@ -26,7 +26,6 @@ from trimtab.simulate.pairs import shared_gpu_s
 from trimtab.simulate.run import World
 from trimtab.simulate.trials import Trials
 from trimtab.simulate.whatif import Situation
-from trimtab.simulate.workload import Workload
 from trimtab.studies.ablations import Variant, variants
 from trimtab.studies.lines import (
     FROM_WEEK,
@@ -121,7 +120,7 @@ def stage_of(
         raise ConfigError(
             f"window {window} has {searches:,} intervals, the limit is {_SEARCHES_MAX:,}; nothing was run."
         )
-    workload = Workload.of(inside, world.spread_ppm)
+    workload = world.workload(inside)
     return Stage(
         trace, inside, workload, cluster, policy, base, world, plan, trials, start_ms, end_ms, progress, note
     )
@@ -143,6 +142,7 @@ def _settings(world: World, plan: Plan) -> dict[str, Any]:
         "placement": world.placement,
         "restart_cost_s": world.restart_cost_s,
         "estimates": world.estimates,
+        **world.measured,
         "seed": world.seed,
     }
 
@@ -172,13 +172,16 @@ def tune_week(stage: Stage) -> Week:
         return Week(stage.base, {}, "no job before the window: nothing to tune on, the default is kept")
     began = wall_s()
     stage.progress("tuning on the week before", 0.0)
-    known = Workload.of(_as_of(history, stage.start_ms), stage.world.spread_ppm)
+    known = stage.world.workload(_as_of(history, stage.start_ms))
+    known = replace(known, curves=())  # how fast jobs really are with how much CPU and memory is not known
     environment = stage.world.environment(known)
     situation = Situation.empty(known, stage.cluster, stage.policy, environment)
     found = stage.search(situation, stage.base, ["fixed-week"], [])
+    unit = stage.plan.tuning.objective.unit
     note = (
         f"tuned on {len(known)} jobs of the seven days before the window, {found.simulated} simulations: "
-        f"cost {found.costs[found.best]:.1f} s against {found.costs[stage.base]:.1f} s of the default"
+        f"cost {found.costs[found.best]:.1f} {unit} against {found.costs[stage.base]:.1f} {unit} of the "
+        "default"
     )
     return Week(found.best, found.costs, note, wall_s() - began)
 

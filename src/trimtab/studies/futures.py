@@ -63,7 +63,7 @@ def last_hour_again(
     recent = [job for job, out in enumerate(rejected, first) if not out]
     future = Future(
         [_guess_ms(job) for job in snapshot.jobs],
-        [truth.facts[job]._replace(submit_ms=truth.facts[job].submit_ms + interval_ms) for job in recent],
+        [truth.facts[job].submitted(truth.facts[job].submit_ms + interval_ms) for job in recent],
         [_guess_ms(active[job]) if job in active else truth.duration_ms[job] for job in recent],
     )
     return situation_of(snapshot, future, engine.cluster, policy, environment, interval_ms)

@@ -175,7 +175,10 @@ class Stage:
 
     @property
     def space(self) -> SearchSpace:
-        return search_space(find_policy(self.policy), self.base, self.world.placement)
+        has_pairs = bool(self.world.speed_table().pairs)
+        return search_space(
+            find_policy(self.policy), self.base, self.world.placement, self.cluster, has_pairs
+        )
 
     def search(
         self, situation: Situation, running: Knobs, name: Sequence[object], first: Sequence[Knobs]
@@ -357,7 +360,7 @@ class Forecasted:
         between = () if background_ms is None else stage.between(background_ms)
         self.instants: Sequence[int] = sorted([*stage.hours, *between])
         whole = replace(stage.whole, zero_ms=stage.trace.zero_ms)
-        self._watch = Watch(whole, stage.start_ms, stage.end_ms, stage.world.spread_ppm)
+        self._watch = Watch(whole, stage.start_ms, stage.end_ms, stage.world)
 
     @property
     def graph(self) -> Graph | None:

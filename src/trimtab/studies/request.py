@@ -111,7 +111,14 @@ _TRACE = ("source", "zone", "thin", "sha256", "kept")
 
 
 def _cluster(plain: Mapping[str, Any]) -> Cluster:
-    sizes = [(_rebuilt(str, vc["name"]), vc["nodes"], vc["gpus_per_node"]) for vc in plain["vcs"]]
+    sizes = [
+        (
+            _rebuilt(str, vc["name"]),
+            *(vc["nodes"], vc["gpus_per_node"]),
+            *(vc.get("cores_per_node", 0), vc.get("memory_mib_per_node", 0)),
+        )
+        for vc in plain["vcs"]
+    ]
     return Cluster.pool(*sizes[0][1:]) if _rebuilt(bool, plain["pooled"]) else Cluster.partitioned(sizes)
 
 

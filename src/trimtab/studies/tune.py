@@ -16,7 +16,6 @@ from trimtab.search.tuner import Search, search
 from trimtab.simulate.engines import make_engine
 from trimtab.simulate.run import World
 from trimtab.simulate.trials import Trials
-from trimtab.simulate.workload import Workload
 from trimtab.studies.futures import oracle_future
 from trimtab.studies.lines import Plan
 from trimtab.traces.trace import DAY_MS, Trace
@@ -79,7 +78,7 @@ def tune_at(
     if not keep.any():
         raise _nothing_there(trace, at_ms)
     jobs = replace(trace.select(keep), zero_ms=at_ms)
-    workload = Workload.of(jobs, world.spread_ppm)
+    workload = world.workload(jobs)
     environment = world.environment(workload)
     engine = make_engine(world.engine, workload, cluster, find_policy(policy), running, environment)
     engine.run(0)
@@ -89,7 +88,7 @@ def tune_at(
     objective = plan.tuning.objective
     found = search(
         lambda knobs: [one.cost for one in trials.measure(situation, knobs, objective)],
-        search_space(find_policy(policy), running, world.placement),
+        search_space(find_policy(policy), running, world.placement, cluster, bool(world.speed_table().pairs)),
         running,
         plan.tuning,
         Seeds(world.seed),

@@ -9,8 +9,8 @@ import numpy as np
 from trimtab.curve import FULL_SPEED_PPM
 from trimtab.forecast.history import NEVER_MS, History, Past
 from trimtab.simulate.engines import Simulation
+from trimtab.simulate.run import World
 from trimtab.simulate.state import NONE_MS, Snapshot
-from trimtab.simulate.workload import Workload
 from trimtab.traces.trace import DAY_MS, Trace
 
 # Older jobs are forgotten: forecasts look back four weeks.
@@ -28,12 +28,12 @@ class Watch:
         facts: What was submitted, by row. first_row: the row of the window's first job.
     """
 
-    def __init__(self, trace: Trace, start_ms: int, end_ms: int, spread_ppm: int) -> None:
+    def __init__(self, trace: Trace, start_ms: int, end_ms: int, world: World) -> None:
         submit_ms = trace.column("submit_ms") - trace.zero_ms
         seen = trace.select((submit_ms >= start_ms - _MEMORY_MS) & (submit_ms < end_ms))
         seen = replace(seen, zero_ms=trace.zero_ms)
         self._history = History.of(seen)
-        self.facts = Workload.of(seen, spread_ppm).facts
+        self.facts = world.workload(seen).facts
         self._before = self._history.as_of(start_ms)
         self.first_row = len(self._before)
 

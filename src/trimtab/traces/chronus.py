@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from trimtab.traces.columns import (
+    Sift,
     finish,
     fraction_note,
     mapping_of,
@@ -25,6 +26,9 @@ from trimtab.traces.files import read
 from trimtab.traces.trace import Trace
 
 MINUTE_MS = 60_000
+CLASSES = ("strict", "soft", "best")
+# Whole numbers joined by "/", at most nine digits each.
+_VALUES = r"^\d{1,9}(\.0*)?(/\d{1,9}(\.0*)?)*$"
 _NEEDED = {
     "job_id": "job_id",
     "submit_ms": "submit_time",
@@ -73,7 +77,7 @@ def load(path: str | Path, *, zone: str | None = None) -> Trace:
         "Times are minutes in the source; deadlines count from submission.",
         "Jobs with best_effort = 1 have no deadline.",
     ]
-    notes += fraction_note(sift, "asked")
+    notes += [*fraction_note(sift, "asked"), *forget_unclear_wishes(sift)]
     return finish(sift, source, table.sha256, mapping=mapping_of(names), notes=notes)
 
 
@@ -83,3 +87,24 @@ def joined_ms(text: pl.Expr, separator: str, unit_ms: float) -> pl.Expr:
     bad = items.list.eval(pl.element().is_null()).list.any()
     joined = items.list.eval(pl.element().cast(pl.String)).list.join("/")
     return pl.when(text.is_not_null() & ~bad).then(joined)
+
+
+def forget_unclear_wishes(sift: Sift) -> list[str]:
+    """Take classes of service and values of deadlines that mean nothing as not told, and count them."""
+    rules: dict[str, tuple[pl.Expr, str]] = {
+        "service_class": (pl.col("service_class").is_in(CLASSES), f"is none of {', '.join(CLASSES)}")
+    }
+    if "deadline_ms" in sift.rows.columns:
+        values = pl.col("deadline_value").str.split("/")
+        many = values.list.len() == pl.col("deadline_ms").str.split("/").list.len()
+        whole = pl.col("deadline_value").str.contains(_VALUES)
+        rules["deadline_value"] = many & whole, "is not a whole number for each deadline"
+    notes = []
+    for name, (fine, what) in rules.items():
+        if name not in sift.rows.columns:
+            continue
+        wrong = sift.rows.filter(~fine).height
+        if wrong:
+            sift.rows = sift.rows.with_columns(pl.when(fine).then(pl.col(name)).alias(name))
+            notes.append(f"{name} {what} in {wrong:,} rows: taken as not told.")
+    return notes

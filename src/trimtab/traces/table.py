@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from trimtab.errors import ConfigError, InputError
-from trimtab.traces.chronus import joined_ms
+from trimtab.traces.chronus import forget_unclear_wishes, joined_ms
 from trimtab.traces.columns import (
     Sift,
     Table,
@@ -121,7 +121,7 @@ def load(path: str | Path, *, zone: str | None = None) -> Trace:
     if dated:
         notes.append(f"Dates without a zone were read as {where}.")
     notes += fraction_note(sift, "asked")
-    notes += _forget_the_impossible(sift)
+    notes += [*_forget_the_impossible(sift), *forget_unclear_wishes(sift)]
     used = set(found.values())
     unused = [column for column in table.text.columns if column and column not in used]
     if unused:
