@@ -72,7 +72,7 @@ void Engine::check_jobs() const {
         if (!timers_.has(id)) throw InvariantError("running job " + std::to_string(id) + " has no timer");
     }
     if (used != used_gpus_) throw InvariantError("the number of GPUs in use is not kept up");
-    if (environment_.decider) return;
+    if (decider() != nullptr) return;
     for (const Partition& part : parts_) {
         plan_.lucid ? part.lucid.all(queued) : part.queue.all(jobs_, queued);
         if (!plan_.auction) continue;
