@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimtab.cluster import Cluster, Pace
+from trimtab.curve import FULL_SPEED_PPM
 from trimtab.forecast.throughput import Throughput
-from trimtab.job import FULL_SPEED_PPM, JobFacts
+from trimtab.job import JobFacts
 from trimtab.knobs import Value
 from trimtab.policies.lucid import Lucid
 from trimtab.profile import CUTS, Cuts, PairSpeeds, Profile

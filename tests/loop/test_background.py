@@ -153,7 +153,7 @@ def scenes(*times_ms: int) -> list[Scene]:
     workload = Workload.of(inside, WORLD.spread_ppm)
     environment = WORLD.environment(workload)
     engine = Engine(workload, CLUSTER, policy, policy.space.defaults, environment)
-    watch = Watch(replace(trace, zero_ms=inside.zero_ms), START_MS, END_MS, WORLD.spread_ppm)
+    watch = Watch(replace(trace, zero_ms=inside.zero_ms), START_MS, END_MS, WORLD)
     space = search_space(policy, policy.space.defaults, "consolidated")
     found = []
     for now_ms in times_ms:

@@ -16,8 +16,8 @@ from trimtab.world import Seeds
 
 # Policy, objective -> what the graph must have, and what the model's ranks must be good for at their best.
 LEARNED = [
-    # A longer profile loses more work and so slows down whom it stops; without profiler nodes nobody is.
-    ("lucid", "jct", {("t_prof", "slowdown_s"), ("prof_nodes", "preemptions")}, 0.5),
+    # Without profiler nodes nobody is stopped; pairs are slower, and that is part of how long jobs take.
+    ("lucid", "jct", {("prof_nodes", "preemptions"), ("slowdown_s", "jct")}, 0.5),
     # An auction that is put off lets GPUs stand idle.
     ("themis", "wait", {("auction_delay", "queue_s")}, 0.5),
     # Shorter leases stop more jobs, which costs restarts. No sum gives rho: its edges are learned, too.

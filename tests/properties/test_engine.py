@@ -103,7 +103,7 @@ def _follow(ledger: replay.Ledger, engine: Engine) -> None:
 @given(some.cases(placements=["count"]))
 def test_no_gpus_idle_that_a_waiting_job_could_use(case):
     """After a pass of a policy that skips, what is free is less than the narrowest waiting job needs."""
-    case = replace(case, knobs=_with(case, backfill="skip", quantum=0, auction_delay=0))
+    case = replace(case, knobs=_with(case, backfill="skip", quantum=0, auction_delay=0, fill_every=0))
     engine = case.done()
     ledger = replay.ledger_of(case)
     told = events(engine)
@@ -144,10 +144,11 @@ def test_a_second_walk_changes_nothing(case):
     again: list[tuple[int, list[object]]] = []
 
     class Asked(type(case.policy)):  # type: ignore[misc]
-        def next_review_ms(self, view: ClusterView, knobs: Knobs) -> None:
+        def next_review_ms(self, view: ClusterView, knobs: Knobs) -> int | None:
             decisions = self.decide(view, knobs)
             if decisions:
                 again.append((view.now_ms, decisions))
+            return super().next_review_ms(view, knobs)
 
     case.done(by_the_book=True, policy=Asked())
     assert not again
