@@ -227,7 +227,9 @@ private:
 
     // Split the nodes on which something happened; return whether a share has changed.
     bool adjust() {
-        if (rules_.scope == SensaRules::Scope::off && !rules_.lends && !rules_.pools) return false;
+        const bool gives = rules_.scope != SensaRules::Scope::off || rules_.lends || rules_.pools;
+        const auto has_part = [](const Rated* job) { return is_same(job->share, job->part); };
+        if (!gives && std::all_of(running_.begin(), running_.end(), has_part)) return false;
         const auto nodes = static_cast<std::size_t>(view_.vc.nodes);
         room_.assign(nodes, {view_.vc.cores_per_node, view_.vc.memory_mib_per_node});
         stirs_.assign(nodes, 0);

@@ -103,8 +103,9 @@ def run(
     nodes: int = 1,
     gpus_per_node: int = 4,
     restart_ms: int = 0,
+    later: tuple[int, Mapping[str, Value]] | None = None,
 ) -> Engine:
-    """Run to the end on the reference engine."""
+    """Run to the end on the reference engine; `later` are other knobs from a minute on."""
     found = find_policy(policy)
     start: Knobs = found.space.project({**found.space.defaults, **(knobs or {})})
     environment = Environment(
@@ -113,6 +114,8 @@ def run(
         estimator=OracleEstimator(workload.duration_ms),
     )
     engine = Engine(workload, Cluster.pool(nodes, gpus_per_node), found, start, environment, timeline=True)
+    if later is not None:
+        engine.update(later[0] * MINUTE_MS, found.space.project({**start, **later[1]}))
     engine.run()
     return engine
 

@@ -56,6 +56,16 @@ def test_without_pairs_it_is_missed():
     assert spans_min(run(jobs(PAIR), knobs=ALONE)) == {"J1": (0, 120), "J2": (0, 100)}
 
 
+def test_what_was_given_before_it_is_switched_off_goes_back():
+    """J1 has all 12 cores and runs at 1.75 for ten minutes; 102.5 are left for its six."""
+    table = """
+    J1 0  120 2 resnet18 200
+    J2 20 100 2 resnet18 -
+"""
+    engine = run(jobs(table), knobs={}, later=(10, ALONE))
+    assert spans_min(engine) == {"J1": (0, 112.5), "J2": (20, 120)}
+
+
 BACKFILL = """
     R0 0  61  6 transformer -
     K1 1 100  8 transformer 201

@@ -110,7 +110,8 @@ class Pass:
     def _adjust(self) -> bool:
         """Split the nodes on which something happened; return whether a share has changed."""
         how = self.rules.adjusting
-        if how.scope == "off" and not how.lends and not how.pools:
+        gives = how.scope != "off" or how.lends or how.pools
+        if not gives and all(job.share == job.part for job in self.running):
             return False
         here: dict[int, list[Rated]] = {}
         stirred = {node for node, free in enumerate(self.free.free) if free}
