@@ -34,7 +34,7 @@ LADDER: Mapping[str, str] = {
     "LST": "sensascale:pair_scope=off,adjust=false,free_pool=false",
     "+pairing": "sensascale:adjust=false",
     "+adjustment": "sensascale",
-    "+rescue": "sensascale:preempt_be=rescue",
+    "+rescue": "sensascale:preempt=rescue",
     "sensascale-plus": "sensascale-plus",
 }
 THIN_LADDER: Mapping[str, str] = {"Chronus MILP": "chronus:selector=milp"}
