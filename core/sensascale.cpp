@@ -122,7 +122,7 @@ private:
 };
 
 struct Key {
-    Rank rank;
+    Standing rank;
     std::int64_t key;
     JobId id;
     friend auto operator<=>(const Key& one, const Key& two) = default;
@@ -203,7 +203,7 @@ private:
         std::vector<Rated*> fresh, promised;
         for (Rated* const job : waiting_) {
             if (job->is_promised) promised.push_back(job);
-            if (job->rank == Rank::deadline && view_.care(*job->job).note.empty()) fresh.push_back(job);
+            if (job->rank == Standing::deadline && view_.care(*job->job).note.empty()) fresh.push_back(job);
         }
         if (fresh.empty()) return;
         std::sort(promised.begin(), promised.end(), [](const Rated* one, const Rated* other) {
@@ -283,13 +283,13 @@ private:
     Key key_by_time_left(const Rated& job) const {
         const bool has_claim = job.deadline_ms != NONE && (job.is_promised || !rules_.admits);
         if (has_claim && job.latest_ms() <= now_ms_ + rules_.urgent_ms) {
-            return {Rank::deadline, job.latest_ms(), job.id()};
+            return {Standing::deadline, job.latest_ms(), job.id()};
         }
-        return {std::max(job.rank, Rank::best_effort), job.left_ms, job.id()};
+        return {std::max(job.rank, Standing::best_effort), job.left_ms, job.id()};
     }
 
     Key key_of(const Rated& job) const {
-        if (rules_.order == SensaRules::Order::fifo) return {Rank::deadline, job.id(), job.id()};
+        if (rules_.order == SensaRules::Order::fifo) return {Standing::deadline, job.id(), job.id()};
         if (rules_.order == SensaRules::Order::srtf) return key_by_time_left(job);
         if (job.deadline_ms != NONE) {
             if (rules_.order == SensaRules::Order::edf) return {job.rank, job.deadline_ms, job.id()};
@@ -348,7 +348,7 @@ private:
             if (!rules_.rescues && !free_.has_any()) break;
             std::pop_heap(queue_.begin(), end, is_later);
             const Entry entry = *(end - 1);
-            if (entry.key.rank == Rank::hopeless && rules_.drops && waits_before) break;
+            if (entry.key.rank == Standing::hopeless && rules_.drops && waits_before) break;
             if (!visit(entry)) waits_before = true;
         }
         std::erase_if(waiting_, [](const Rated* job) { return !job->nodes.empty(); });
@@ -401,14 +401,14 @@ private:
 
     // Whether a unit starts whoever else waits; beside promises only those who have one do.
     bool is_urgent(const Entry& entry) const {
-        if (rules_.order == SensaRules::Order::srtf) return entry.key.rank == Rank::deadline;
-        if (rules_.order != SensaRules::Order::lst || entry.key.rank != Rank::deadline) return false;
+        if (rules_.order == SensaRules::Order::srtf) return entry.key.rank == Standing::deadline;
+        if (rules_.order != SensaRules::Order::lst || entry.key.rank != Standing::deadline) return false;
         if (entry.key.key > now_ms_ + rules_.urgent_ms) return false;
         return !rules_.admits || is_promised(entry.unit);
     }
 
     void block(const Entry& entry, std::pair<Ms, Ms> lefts_ms) {
-        const bool waits = rules_.order == SensaRules::Order::fifo || entry.key.rank == Rank::deadline;
+        const bool waits = rules_.order == SensaRules::Order::fifo || entry.key.rank == Standing::deadline;
         const bool has_room = blocked_ < rules_.depth && !(rules_.admits && is_promised(entry.unit));
         if (!waits || !has_room) return;
         ++blocked_;
@@ -446,7 +446,7 @@ private:
     }
 
     // Find where the jobs of a unit would start; of a pair that fits nowhere, who must not wait.
-    bool find_places(const Unit& unit, Rank rank) {
+    bool find_places(const Unit& unit, Standing rank) {
         found_.clear();
         if (unit.second != nullptr) {
             const std::int32_t node = free_.best_fit(unit.gpus());
@@ -458,7 +458,7 @@ private:
             }
         }
         for (Rated* const job : {unit.first, unit.second}) {
-            if (job == nullptr || (unit.second != nullptr && rank == Rank::deadline && !must_start(*job))) continue;
+            if (job == nullptr || (unit.second != nullptr && rank == Standing::deadline && !must_start(*job))) continue;
             Nodes nodes;
             if (!place(*job, nodes)) continue;
             found_.emplace_back(job, std::move(nodes));
@@ -498,7 +498,7 @@ private:
     bool displace(Rated& job) {
         const bool is_late = job.deadline_ms != NONE && job.latest_ms() <= now_ms_ + rules_.tick_ms;
         if (!rules_.displaces && (!is_late || job.gpus() > view_.vc.gpus_per_node)) return false;
-        if (job.rank == Rank::hopeless) return false;
+        if (job.rank == Standing::hopeless) return false;
         std::vector<std::pair<std::int32_t, Ms>>& refused = refused_[is_late ? 1U : 0U];
         for (const auto& [gpus, shortest_ms] : refused) {
             if (gpus <= job.gpus() && shortest_ms <= job.left_ms) return false;
@@ -598,7 +598,7 @@ private:
     }
 
     bool may_lose(const Rated& job) const {
-        const bool has_light_claim = job.rank >= Rank::best_effort && view_.care(*job.job).promise_ms == NONE;
+        const bool has_light_claim = job.rank >= Standing::best_effort && view_.care(*job.job).promise_ms == NONE;
         return (has_light_claim || rules_.displaces) && job.on_one_node && !job.is_new &&
                job.job->started_ms != now_ms_ && job.evictions < rules_.max_evictions;
     }
@@ -606,7 +606,7 @@ private:
     bool gives_way(const Rated& victim, const Rated& job, bool is_late) const {
         if (!rules_.displaces) return true;
         const bool outlasts = part_of(job.left_ms, rules_.outlast_ppm) <= victim.left_ms;
-        if (victim.rank >= Rank::best_effort) {
+        if (victim.rank >= Standing::best_effort) {
             return outlasts || (is_late && view_.care(*victim.job).promise_ms == NONE);
         }
         return (is_late || outlasts) && can_wait(victim, job.left_ms);

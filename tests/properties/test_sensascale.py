@@ -153,11 +153,11 @@ def check_slack(view: ClusterView, knobs: Knobs, decisions: list[Decision]) -> N
 
 
 @EXAMPLES
-@given(wanted_jobs(), CLUSTERS, st.sampled_from(["lst", "edf", "srtf"]), st.sampled_from([1.0, 2.0]))
-def test_nobody_is_made_late_by_giving_way(workload, cluster, order, outlast):
+@given(wanted_jobs(), CLUSTERS, st.sampled_from(["lst", "edf", "srtf"]), st.sampled_from([0, 15]))
+def test_nobody_is_made_late_by_giving_way(workload, cluster, order, urgent):
     """With a guard of five minutes, and a minute that a restart costs."""
     policy = GivesWay(find_policy("sensascale-plus"))
-    knobs = policy.space.project({**policy.space.defaults, "order": order, "outlast": outlast})
+    knobs = policy.space.project({**policy.space.defaults, "order": order, "urgent": urgent})
     engine_of(workload, cluster, policy, knobs, RESTART_MS).run()
 
 
