@@ -404,6 +404,8 @@ void bind_sensascale(nb::module_& module) {
         .def_rw("reserve_ppm", &SensaRules::reserve_ppm)
         .def_rw("drops", &SensaRules::drops)
         .def_rw("rescues", &SensaRules::rescues)
+        .def_rw("displaces", &SensaRules::displaces)
+        .def_rw("outlast_ppm", &SensaRules::outlast_ppm)
         .def_rw("max_evictions", &SensaRules::max_evictions)
         .def_rw("tick_ms", &SensaRules::tick_ms)
         .def_rw("is_explicit", &SensaRules::is_explicit)

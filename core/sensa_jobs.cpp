@@ -109,11 +109,11 @@ void aim(Rated& rated, const View& view, const SensaRules& rules) {
     const Ms left_ms = rated.left_at_ms(base_ppm + part_of(gain_ppm, rules.credit_ppm));
     const auto can = std::lower_bound(deadlines_ms.begin(), deadlines_ms.end(), view.now_ms + left_ms);
     if (can == deadlines_ms.end() && !rules.keeps) {
-        rated.rank = Rank::hopeless;
+        rated.rank = Standing::hopeless;
         return;
     }
     rated.deadline_ms = can == deadlines_ms.end() ? deadlines_ms.back() : *can;
-    rated.rank = Rank::deadline;
+    rated.rank = Standing::deadline;
     rated.is_promised = view.care(*rated.job).promise_ms != NONE;
 }
 
@@ -249,7 +249,7 @@ Ms Unit::latest_ms(std::pair<Ms, Ms> lefts_ms) const {
 }
 
 std::int32_t category(const Rated& job, SensaRules::Scope scope) {
-    if (job.rank == Rank::hopeless) return CATEGORIES - 1;
+    if (job.rank == Standing::hopeless) return CATEGORIES - 1;
     if (scope == SensaRules::Scope::all) return 0;
     return static_cast<std::int32_t>(job.rank) * 3 + static_cast<std::int32_t>(job.kind);
 }

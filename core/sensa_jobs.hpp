@@ -31,7 +31,7 @@ inline bool is_same(const Allotment& one, const Allotment& two) {
     return one.cores == two.cores && one.memory_mib == two.memory_mib;
 }
 
-enum class Rank : std::uint8_t { deadline, best_effort, hopeless };
+enum class Standing : std::uint8_t { deadline, best_effort, hopeless };
 
 // A job at one instant, with what a pass decides about it on the way.
 struct Rated {
@@ -51,7 +51,7 @@ struct Rated {
     Ms left_ms = 0;  // with its part
     Nodes nodes;
     std::int32_t evictions = 0;
-    Rank rank = Rank::best_effort;
+    Standing rank = Standing::best_effort;
     Service::Kind kind = Service::Kind::best;
     bool is_new = false;
     bool is_promised = false;  // its deadline was promised, and can still be met

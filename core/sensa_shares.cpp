@@ -218,8 +218,8 @@ private:
     }
 
     static std::int32_t lending_class(const Rated& job) {
-        if (job.rank == Rank::best_effort) return 0;
-        if (job.rank == Rank::hopeless) return 1;
+        if (job.rank == Standing::best_effort) return 0;
+        if (job.rank == Standing::hopeless) return 1;
         return job.kind == Service::Kind::soft ? 2 : 3;
     }
 

@@ -122,7 +122,7 @@ private:
 };
 
 struct Key {
-    Rank rank;
+    Standing rank;
     std::int64_t key;
     JobId id;
     friend auto operator<=>(const Key& one, const Key& two) = default;
@@ -203,7 +203,7 @@ private:
         std::vector<Rated*> fresh, promised;
         for (Rated* const job : waiting_) {
             if (job->is_promised) promised.push_back(job);
-            if (job->rank == Rank::deadline && view_.care(*job->job).note.empty()) fresh.push_back(job);
+            if (job->rank == Standing::deadline && view_.care(*job->job).note.empty()) fresh.push_back(job);
         }
         if (fresh.empty()) return;
         std::sort(promised.begin(), promised.end(), [](const Rated* one, const Rated* other) {
@@ -227,9 +227,10 @@ private:
 
     // Split the nodes on which something happened; return whether a share has changed.
     bool adjust() {
-        const bool gives = rules_.scope != SensaRules::Scope::off || rules_.lends || rules_.pools;
-        const auto has_part = [](const Rated* job) { return is_same(job->share, job->part); };
-        if (!gives && std::all_of(running_.begin(), running_.end(), has_part)) return false;
+        const bool has_changes = std::any_of(running_.begin(), running_.end(), [](const Rated* job) {
+            return job->on_one_node && !is_same(job->share, job->part);
+        });
+        if (rules_.scope == SensaRules::Scope::off && !rules_.lends && !rules_.pools && !has_changes) return false;
         const auto nodes = static_cast<std::size_t>(view_.vc.nodes);
         room_.assign(nodes, {view_.vc.cores_per_node, view_.vc.memory_mib_per_node});
         stirs_.assign(nodes, 0);
@@ -278,8 +279,18 @@ private:
 
     // ---- order -----------------------------------------------------------------------------------------
 
+    // Those who must start soon go first (beside promises only who has one), all others with hope by time left.
+    Key key_by_time_left(const Rated& job) const {
+        const bool has_claim = job.deadline_ms != NONE && (job.is_promised || !rules_.admits);
+        if (has_claim && job.latest_ms() <= now_ms_ + rules_.urgent_ms) {
+            return {Standing::deadline, job.latest_ms(), job.id()};
+        }
+        return {std::max(job.rank, Standing::best_effort), job.left_ms, job.id()};
+    }
+
     Key key_of(const Rated& job) const {
-        if (rules_.order == SensaRules::Order::fifo) return {Rank::deadline, job.id(), job.id()};
+        if (rules_.order == SensaRules::Order::fifo) return {Standing::deadline, job.id(), job.id()};
+        if (rules_.order == SensaRules::Order::srtf) return key_by_time_left(job);
         if (job.deadline_ms != NONE) {
             if (rules_.order == SensaRules::Order::edf) return {job.rank, job.deadline_ms, job.id()};
             const bool is_best = rules_.reference == SensaRules::Reference::best;
@@ -326,19 +337,18 @@ private:
         if (!free_.has_any() && !rules_.rescues) return false;
         backfill_ = Backfiller(rules_.backfill, rules_.reserve_ppm);
         blocked_ = 0;
-        has_victims_ = false;
-        hopeless_from_ = view_.vc.gpus_per_node + 1;
+        look_for_victims_anew();
         net_.assign(static_cast<std::size_t>(view_.vc.nodes) * CATEGORIES, 0);
         for (const Rated* const job : running_) count(*job, 1);
         line_up();
-        if (rules_.admits) reserve();
+        if (rules_.admits && rules_.order != SensaRules::Order::srtf) reserve();
         std::make_heap(queue_.begin(), queue_.end(), is_later);
         bool waits_before = false;
         for (auto end = queue_.end(); end != queue_.begin(); --end) {
             if (!rules_.rescues && !free_.has_any()) break;
             std::pop_heap(queue_.begin(), end, is_later);
             const Entry entry = *(end - 1);
-            if (entry.key.rank == Rank::hopeless && rules_.drops && waits_before) break;
+            if (entry.key.rank == Standing::hopeless && rules_.drops && waits_before) break;
             if (!visit(entry)) waits_before = true;
         }
         std::erase_if(waiting_, [](const Rated* job) { return !job->nodes.empty(); });
@@ -376,7 +386,7 @@ private:
                 start(unit, is_whole);
                 return is_whole;
             }
-        } else if (rules_.rescues && (rescue(*unit.first) || (unit.second != nullptr && rescue(*unit.second)))) {
+        } else if (rules_.rescues && (displace(*unit.first) || (unit.second != nullptr && displace(*unit.second)))) {
             backfill_.unblock(unit.first->id());
             return unit.second == nullptr;
         }
@@ -391,13 +401,14 @@ private:
 
     // Whether a unit starts whoever else waits; beside promises only those who have one do.
     bool is_urgent(const Entry& entry) const {
-        if (rules_.order != SensaRules::Order::lst || entry.key.rank != Rank::deadline) return false;
+        if (rules_.order == SensaRules::Order::srtf) return entry.key.rank == Standing::deadline;
+        if (rules_.order != SensaRules::Order::lst || entry.key.rank != Standing::deadline) return false;
         if (entry.key.key > now_ms_ + rules_.urgent_ms) return false;
         return !rules_.admits || is_promised(entry.unit);
     }
 
     void block(const Entry& entry, std::pair<Ms, Ms> lefts_ms) {
-        const bool waits = rules_.order == SensaRules::Order::fifo || entry.key.rank == Rank::deadline;
+        const bool waits = rules_.order == SensaRules::Order::fifo || entry.key.rank == Standing::deadline;
         const bool has_room = blocked_ < rules_.depth && !(rules_.admits && is_promised(entry.unit));
         if (!waits || !has_room) return;
         ++blocked_;
@@ -435,7 +446,7 @@ private:
     }
 
     // Find where the jobs of a unit would start; of a pair that fits nowhere, who must not wait.
-    bool find_places(const Unit& unit, Rank rank) {
+    bool find_places(const Unit& unit, Standing rank) {
         found_.clear();
         if (unit.second != nullptr) {
             const std::int32_t node = free_.best_fit(unit.gpus());
@@ -447,7 +458,7 @@ private:
             }
         }
         for (Rated* const job : {unit.first, unit.second}) {
-            if (job == nullptr || (unit.second != nullptr && rank == Rank::deadline && !must_start(*job))) continue;
+            if (job == nullptr || (unit.second != nullptr && rank == Standing::deadline && !must_start(*job))) continue;
             Nodes nodes;
             if (!place(*job, nodes)) continue;
             found_.emplace_back(job, std::move(nodes));
@@ -481,41 +492,95 @@ private:
         return true;
     }
 
-    // ---- rescue ----------------------------------------------------------------------------------------
+    // ---- who gives way ---------------------------------------------------------------------------------
 
-    // Start a job that would be late in the place of best-effort and hopeless ones on one node.
-    bool rescue(Rated& job) {
-        if (job.deadline_ms == NONE || job.gpus() > view_.vc.gpus_per_node) return false;
-        if (job.latest_ms() > now_ms_ + rules_.tick_ms || job.gpus() >= hopeless_from_) return false;
-        find_victims();
-        std::int32_t least = -1, chosen = -1;
-        for (std::int32_t node = 0; node < view_.vc.nodes; ++node) {
-            const auto& able = victims_[static_cast<std::size_t>(node)];
-            if (able.empty() || !fewest(able, job.gpus() - free_.free()[static_cast<std::size_t>(node)])) continue;
-            std::int32_t gpus = 0;
-            for (const Rated* const one : giving_) gpus += one->gpus();
-            if (chosen < 0 || gpus < least) {
-                least = gpus;
-                chosen = node;
-            }
+    // Start a job that fits nowhere in the place of others, if some may give way; see `policies/giving_way.py`.
+    bool displace(Rated& job) {
+        const bool is_late = job.deadline_ms != NONE && job.latest_ms() <= now_ms_ + rules_.tick_ms;
+        if (!rules_.displaces && (!is_late || job.gpus() > view_.vc.gpus_per_node)) return false;
+        if (job.rank == Standing::hopeless) return false;
+        std::vector<std::pair<std::int32_t, Ms>>& refused = refused_[is_late ? 1U : 0U];
+        for (const auto& [gpus, shortest_ms] : refused) {
+            if (gpus <= job.gpus() && shortest_ms <= job.left_ms) return false;
         }
-        if (chosen < 0) {
-            hopeless_from_ = job.gpus();
+        find_victims();
+        Nodes nodes;
+        std::vector<Rated*> victims;
+        if (!find_nodes(job, is_late, nodes, victims)) {
+            refused.emplace_back(job.gpus(), job.left_ms);
             return false;
         }
-        fewest(victims_[static_cast<std::size_t>(chosen)], job.gpus() - free_.free()[static_cast<std::size_t>(chosen)]);
-        const std::vector<Rated*> giving = giving_;
-        for (Rated* const victim : giving) evict(*victim);
+        for (Rated* const victim : victims) evict(*victim);
         backfill_.look_anew();
-        has_victims_ = false;
-        hopeless_from_ = view_.vc.gpus_per_node + 1;
+        look_for_victims_anew();
         found_.clear();
-        found_.emplace_back(&job, Nodes{}).second.add({chosen, job.gpus()});
+        found_.emplace_back(&job, std::move(nodes));
         start({&job, nullptr}, true);
         return true;
     }
 
-    // Who may give way on each node, who goes first in front.
+    void look_for_victims_anew() {
+        has_victims_ = false;
+        for (auto& refused : refused_) refused.clear();
+    }
+
+    // GPUs taken from others, the work these have left (negative), the node.
+    using Offer = std::tuple<std::int64_t, std::int64_t, std::int32_t>;
+
+    // The cheapest nodes: whole ones for a gang wider than a node, and one for the rest.
+    bool find_nodes(const Rated& job, bool is_late, Nodes& nodes, std::vector<Rated*>& victims) {
+        const std::int32_t size = view_.vc.gpus_per_node, gpus = job.gpus();
+        const std::int32_t whole = gpus > size ? gpus / size : 0, rest = gpus > size ? gpus % size : gpus;
+        if (whole > 0) {
+            offer(job, is_late, size, nodes);
+            if (static_cast<std::int32_t>(offers_.size()) < whole) return false;
+            std::sort(offers_.begin(), offers_.end());
+            std::vector<std::int32_t> chosen;
+            for (auto one = offers_.begin(); one != offers_.begin() + whole; ++one) {
+                chosen.push_back(std::get<2>(*one));
+                ask(job, is_late, chosen.back(), size);
+                victims.insert(victims.end(), giving_.begin(), giving_.end());
+            }
+            std::sort(chosen.begin(), chosen.end());
+            for (const std::int32_t node : chosen) nodes.add({node, size});
+        }
+        if (rest == 0) return true;
+        offer(job, is_late, rest, nodes);
+        if (offers_.empty()) return false;
+        const std::int32_t last = std::get<2>(*std::min_element(offers_.begin(), offers_.end()));
+        ask(job, is_late, last, rest);
+        victims.insert(victims.end(), giving_.begin(), giving_.end());
+        nodes.add({last, rest});
+        return true;
+    }
+
+    void offer(const Rated& job, bool is_late, std::int32_t gpus, const Nodes& taken) {
+        offers_.clear();
+        for (std::int32_t node = 0; node < view_.vc.nodes; ++node) {
+            const bool is_taken = std::any_of(taken.begin(), taken.end(), [node](const trimtab::Share& one) { return one.node == node; });
+            if (is_taken || !ask(job, is_late, node, gpus)) continue;
+            std::int64_t lost = 0, work = 0;
+            for (const Rated* const one : giving_) {
+                lost += one->gpus();
+                work += one->gpus() * one->left_ms;
+            }
+            offers_.emplace_back(lost, rules_.displaces ? -work : 0, node);
+        }
+    }
+
+    // Find who on a node gives way so that it has so many GPUs; false if they are too few.
+    bool ask(const Rated& job, bool is_late, std::int32_t node, std::int32_t gpus) {
+        const std::int32_t free = free_.free()[static_cast<std::size_t>(node)];
+        able_.clear();
+        if (free < gpus) {
+            for (Rated* const one : victims_[static_cast<std::size_t>(node)]) {
+                if (gives_way(*one, job, is_late)) able_.push_back(one);
+            }
+        }
+        return fewest(able_, gpus - free);
+    }
+
+    // Who may lose GPUs on each node, who goes first in front.
     void find_victims() {
         if (has_victims_) return;
         has_victims_ = true;
@@ -524,17 +589,32 @@ private:
         for (Rated* const job : running_) {
             if (may_lose(*job)) victims_[static_cast<std::size_t>(job->node())].push_back(job);
         }
+        const auto turn = [this](const Rated* job) {
+            return std::tuple{job->rank, rules_.displaces ? job->left_ms : std::int64_t{job->job->started_ms}, job->id()};
+        };
         for (auto& able : victims_) {
-            std::sort(able.begin(), able.end(), [](const Rated* one, const Rated* other) {
-                return std::tuple{one->rank, one->job->started_ms, one->id()} >
-                       std::tuple{other->rank, other->job->started_ms, other->id()};
-            });
+            std::sort(able.begin(), able.end(), [&turn](const Rated* one, const Rated* other) { return turn(one) > turn(other); });
         }
     }
 
     bool may_lose(const Rated& job) const {
-        return job.rank >= Rank::best_effort && job.on_one_node && !job.is_new && job.job->started_ms != now_ms_ &&
-               view_.care(*job.job).promise_ms == NONE && job.evictions < rules_.max_evictions;
+        const bool has_light_claim = job.rank >= Standing::best_effort && view_.care(*job.job).promise_ms == NONE;
+        return (has_light_claim || rules_.displaces) && job.on_one_node && !job.is_new &&
+               job.job->started_ms != now_ms_ && job.evictions < rules_.max_evictions;
+    }
+
+    bool gives_way(const Rated& victim, const Rated& job, bool is_late) const {
+        if (!rules_.displaces) return true;
+        const bool outlasts = part_of(job.left_ms, rules_.outlast_ppm) <= victim.left_ms;
+        if (victim.rank >= Standing::best_effort) {
+            return outlasts || (is_late && view_.care(*victim.job).promise_ms == NONE);
+        }
+        return (is_late || outlasts) && can_wait(victim, job.left_ms);
+    }
+
+    // Whether a job that waits for so long still keeps its guard, and is not pressed at once.
+    bool can_wait(const Rated& victim, Ms time_ms) const {
+        return victim.latest_ms() - victim.guard_ms(rules_) >= now_ms_ + std::max(time_ms, rules_.urgent_ms);
     }
 
     // Who gives way so that so many GPUs come free, nobody without need; false if they are too few.
@@ -592,7 +672,9 @@ private:
     std::int32_t blocked_ = 0;
     bool has_started_ = false;
     bool has_victims_ = false;
-    std::int32_t hopeless_from_ = 0;             // so many GPUs, or more, cannot be rescued
+    std::array<std::vector<std::pair<std::int32_t, Ms>>, 2> refused_;  // GPUs, time left: nobody gives way to these
+    std::vector<Offer> offers_;
+    std::vector<Rated*> able_;
     std::vector<std::vector<Rated*>> victims_;   // by node
     std::vector<Rated*> giving_;
 };

@@ -15,7 +15,7 @@ namespace trimtab {
 
 // The knobs in whole ms and ppm; see `Rules` and its parts there.
 struct SensaRules {
-    enum class Order : std::uint8_t { lst, edf, fifo };
+    enum class Order : std::uint8_t { lst, edf, fifo, srtf };
     enum class Reference : std::uint8_t { prop, unit, best };
     enum class BestEffort : std::uint8_t { srsf, fifo, las };
     enum class Backfill : std::uint8_t { lst, easy, conservative, none };
@@ -30,6 +30,8 @@ struct SensaRules {
     std::int64_t reserve_ppm = 0;
     bool drops = false;
     bool rescues = false;
+    bool displaces = false;
+    std::int64_t outlast_ppm = 0;
     std::int32_t max_evictions = 3;
     Ms tick_ms = 0;
     bool is_explicit = false;

@@ -145,6 +145,8 @@ class SensaRules:
     scope: int
     drops: bool
     rescues: bool
+    displaces: bool
+    outlast_ppm: int
     is_explicit: bool
     admits: bool
     keeps: bool

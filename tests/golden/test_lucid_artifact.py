@@ -42,12 +42,17 @@ def test_profiling_charged_costs_what_it_takes(philly: rules.Philly) -> None:
     charged = philly.simulated(philly.jobs, 100, philly.theirs, {**rules.PACKING, **rules.PROFILING})
     wide = sum(int(row["num_gpus"]) > 4 for row in philly.jobs)
     assert charged.preemptions == len(philly.jobs) - rules.THEIRS.profiled - wide
-    assert philly.charged("", philly.theirs, {**rules.PACKING, **rules.PROFILING}).jct_s > rules.THEIRS.jct_s + 52
+    assert (
+        philly.charged("", philly.theirs, {**rules.PACKING, **rules.PROFILING}).jct_s
+        > rules.THEIRS.jct_s + 52
+    )
 
 
 def test_free_gpus_first_is_what_pays_on_this_window(philly: rules.Philly) -> None:
     """Hardly a job waits once it was profiled, so a pair costs time and saves none."""
     free_first = {**rules.PACKING, **rules.PROFILING, "pack_preference": "free_first"}
-    packed, free = (philly.charged("", philly.ours, one) for one in ({**rules.PACKING, **rules.PROFILING}, free_first))
+    packed, free = (
+        philly.charged("", philly.ours, one) for one in ({**rules.PACKING, **rules.PROFILING}, free_first)
+    )
     assert free.pairs < packed.pairs
     assert free.jct_s < packed.jct_s

@@ -9,8 +9,12 @@ from scenario import acts, expect
 from trimtab.cluster import Cluster
 from trimtab.curve import Share
 from trimtab.policies.backfill import Backfill, Blocked, Outlook
+from trimtab.policies.catalog import find_policy
 from trimtab.policies.sensitivity import Thresholds, traits_of
 from trimtab.policies.units import assignment
+from trimtab.simulate.engine import Engine
+from trimtab.simulate.state import Environment, flat_restart
+from trimtab.simulate.workload import OracleEstimator
 
 NODE = Cluster.pool(1, 4).vcs[0]
 
@@ -152,6 +156,86 @@ def test_a_rescue_takes_gpus_from_best_effort():
 def test_what_is_evicted_often_enough_stays():
     spans = spans_min(run(jobs(RESCUE), "sensascale-plus", {"max_evictions": 0}))
     assert spans["S1"] == (100, 130)
+
+
+SLACK = """
+    L 0  200 4 transformer {due}
+    S 10 30  4 transformer 60
+"""
+
+
+def test_much_work_with_slack_gives_way_to_little():
+    """At 10 L has 190 left and must start by 410, with its guard of 19 by 391: it can wait until 40."""
+    engine = run(jobs(SLACK.format(due=600)), "sensascale-plus")
+    assert acts(engine) == expect("""
+        0     start   L
+        600   preempt L
+        600   start   S
+        2400  finish  S
+        2400  start   L
+        13800 finish  L
+    """)
+
+
+@pytest.mark.parametrize(
+    ("due", "knobs", "start"),
+    [
+        (240, {}, 200),  # L must start by 50, with its guard by 31: it cannot wait until 40
+        (260, {}, 10),  # with its guard by 51: it can
+        (600, {"outlast": 10}, 20),  # 190 are not ten times 30; at 20 S would be late within a tick
+        (600, {"max_evictions": 0}, 200),
+        (600, {"preempt": "rescue"}, 200),  # L has a deadline that can be met
+        ("-", {"preempt": "rescue"}, 20),
+    ],
+)
+def test_who_gives_way_when(due, knobs, start):
+    spans = spans_min(run(jobs(SLACK.format(due=due)), "sensascale-plus", knobs))
+    assert spans["S"][0] == start
+
+
+def test_a_gang_takes_the_place_of_jobs_on_several_nodes():
+    """G needs a node and a half; of two equally wide jobs the one with more left clears the whole one."""
+    table = """
+        A 0  100 4 transformer -
+        B 0  300 4 transformer -
+        G 10 20  6 transformer -
+    """
+    engine = run(jobs(table), "sensascale-plus", nodes=2)
+    assert acts(engine) == expect("""
+        0     start   A B
+        600   preempt B A
+        600   start   G
+        1800  finish  G
+        1800  start   A B
+        7200  finish  A
+        19200 finish  B
+    """)
+    assert spans_min(run(jobs(table), "sensascale-plus", {"preempt": "rescue"}, nodes=2))["G"] == (300, 320)
+
+
+@pytest.mark.parametrize(("urgent", "starts"), [(15, (30, 10)), (60, (10, 110))])
+def test_by_time_left_unless_a_latest_start_is_near(urgent, starts):
+    """At 10 X must start by 50: within the hour, but not within 15 minutes."""
+    table = """
+        R 0 10  4 transformer -
+        X 1 100 4 transformer 150
+        Y 1 20  4 transformer -
+    """
+    spans = spans_min(run(jobs(table), knobs={"order": "srtf", "urgent": urgent}))
+    assert (spans["X"][0], spans["Y"][0]) == starts
+
+
+def test_all_adjusting_turned_off_gives_back_what_was_lent():
+    """A had all 12 cores; when nothing is shared any more, B gets its part."""
+    workload = jobs("A 0 300 2 resnet18 -\nB 20 10 2 transformer -")
+    found = find_policy("sensascale")
+    environment = Environment(
+        placement="consolidated", restart_ms=flat_restart(0), estimator=OracleEstimator(workload.duration_ms)
+    )
+    engine = Engine(workload, Cluster.pool(1, 4), found, found.space.defaults, environment, timeline=True)
+    engine.update(10 * 60_000, found.space.project({**found.space.defaults, **ALONE}))
+    engine.run()
+    assert spans_min(engine)["B"] == (20, 30)
 
 
 def test_hopeless_jobs_go_last():

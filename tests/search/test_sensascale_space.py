@@ -17,7 +17,7 @@ def test_a_setting_is_the_point_it_came_from(policy):
     for point in design(space, 64, Seeds(3)):
         knobs = space.knobs(point)
         assert space.knobs(space.to_point(knobs)) == knobs
-        assert knobs["preempt_be"] == policy.space.defaults["preempt_be"]
+        assert knobs["preempt"] == policy.space.defaults["preempt"]
 
 
 def test_only_the_plus_preset_varies_rescues():
@@ -25,4 +25,4 @@ def test_only_the_plus_preset_varies_rescues():
         policy.name: {axis.name for axis in search_space(policy, policy.space.defaults, "consolidated").axes}
         for policy in (SensaScale(), SensaScalePlus())
     }
-    assert names["sensascale-plus"] - names["sensascale"] == {"max_evictions", "admission"}
+    assert names["sensascale-plus"] - names["sensascale"] == {"max_evictions", "outlast", "admission"}

@@ -96,7 +96,14 @@ def crowded(jobs: int) -> Workload:
 
 @pytest.mark.parametrize("name", ["sensascale", "sensascale-plus"])
 @pytest.mark.parametrize(
-    "values", [{}, {"unit_mode": "explicit"}, {"unit_mode": "explicit", "match": "hungarian"}]
+    "values",
+    [
+        {},
+        {"unit_mode": "explicit"},
+        {"unit_mode": "explicit", "match": "hungarian"},
+        {"order": "lst", "preempt": "rescue"},
+        {"order": "srtf", "preempt": "slack", "outlast": 2.0},
+    ],
 )
 def test_the_twins_agree_in_a_crowd(name, values):
     """Many jobs on six nodes: long queues, many promises, loans and rescues."""

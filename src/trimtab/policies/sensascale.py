@@ -18,6 +18,7 @@ from trimtab.knobs import Knobs, Space
 from trimtab.policies.adjust import split
 from trimtab.policies.admission import Promises, outlook_of
 from trimtab.policies.backfill import Backfill, Blocked, Outlook
+from trimtab.policies.giving_way import GivingWay
 from trimtab.policies.policy import Decision, Note, Plan, Preempt, Resize, Start, WholePass
 from trimtab.policies.sensascale_knobs import Rules, make_space
 from trimtab.policies.units import Unit, category, make_units, need_of, spare_of
@@ -53,7 +54,16 @@ class SensaScalePlus(SensaScale):
     """The same with rescue preemption, promises, and deadlines under uncertain run times."""
 
     name: ClassVar[str] = "sensascale-plus"
-    space: ClassVar[Space] = make_space({"preempt_be": "rescue", "overrun": 0.25, "admission": True})
+    space: ClassVar[Space] = make_space(
+        {
+            "order": "srtf",
+            "urgent": 15.0,
+            "preempt": "slack",
+            "max_evictions": 30,
+            "overrun": 0.25,
+            "admission": True,
+        }
+    )
 
 
 class Pass:
@@ -110,8 +120,8 @@ class Pass:
     def _adjust(self) -> bool:
         """Split the nodes on which something happened; return whether a share has changed."""
         how = self.rules.adjusting
-        gives = how.scope != "off" or how.lends or how.pools
-        if not gives and all(job.share == job.part for job in self.running):
+        has_changes = any(job.on_one_node and job.share != job.part for job in self.running)
+        if how.scope == "off" and not how.lends and not how.pools and not has_changes:
             return False
         here: dict[int, list[Rated]] = {}
         stirred = {node for node, free in enumerate(self.free.free) if free}
@@ -162,6 +172,7 @@ class Walk:
         for job in scene.running:
             self._enter(job)
         self.backfill = Backfill(self.rules.backfill, self.rules.reserve_ppm, self._outlook())
+        self.giving_way = self._giving_way()
         self.blocked = 0
         self.has_started = False
 
@@ -174,6 +185,8 @@ class Walk:
         rules = self.rules
         if rules.order == "fifo":
             return 0, job.id, job.id
+        if rules.order == "srtf":
+            return self._key_by_time_left(job)
         if job.deadline_ms is not None:
             by_start = job.latest_ms(job.best_ppm if rules.reference == "best" else FULL_SPEED_PPM)
             key = job.deadline_ms if rules.order == "edf" else by_start
@@ -186,6 +199,16 @@ class Walk:
                 return int(job.rank), job.gpus * job.job.held_ms, job.id
             case _:
                 return int(job.rank), job.id, job.id
+
+    def _key_by_time_left(self, job: Rated) -> tuple[int, int, int]:
+        """Return a key with which those who must start soon go first, all others with hope by time left.
+
+        Beside promises only those who have one must.
+        """
+        latest_ms = job.latest_ms() if job.is_promised or not self.rules.admits else None
+        if latest_ms is not None and latest_ms <= self.now_ms + self.rules.urgent_ms:
+            return int(Rank.DEADLINE), latest_ms, job.id
+        return max(int(job.rank), Rank.BEST_EFFORT), job.left_ms(FULL_SPEED_PPM), job.id
 
     def _queue(self) -> list[tuple[tuple[int, int, int], Unit]]:
         keys = {job.id: self._key(job) for job in self.scene.waiting}
@@ -206,7 +229,7 @@ class Walk:
         """Start what may start; return whether something has."""
         waits_before = False
         queue = self._queue()
-        if self.rules.admits:
+        if self.rules.admits and self.rules.order != "srtf":
             self._reserve(unit for _, unit in queue)
         for key, unit in queue:
             if not self.rules.rescues and not any(self.free.free):
@@ -233,7 +256,7 @@ class Walk:
             self.backfill.unblock(first_id)
             self._start(unit, found)
             return len(found) == len(unit.jobs)
-        if not found and self.rules.rescues and any(self._rescue(job) for job in unit.jobs):
+        if not found and self.rules.rescues and any(self._displace(job) for job in unit.jobs):
             self.backfill.unblock(first_id)
             return len(unit.jobs) == 1
         self._block(key, unit, lefts_ms)
@@ -241,6 +264,8 @@ class Walk:
 
     def _is_urgent(self, key: tuple[int, int, int], unit: Unit) -> bool:
         """Whether a unit starts whoever else waits; beside promises only those who have one do."""
+        if self.rules.order == "srtf":
+            return key[0] == Rank.DEADLINE
         if self.rules.order != "lst" or key[0] > Rank.DEADLINE or key[1] > self.now_ms + self.rules.urgent_ms:
             return False
         return not self.rules.admits or _is_promised(unit)
@@ -310,50 +335,22 @@ class Walk:
         ]
         return ((min(fits)[2], job.gpus),) if fits else self.free.place(job.gpus)
 
-    # ---- rescue -----------------------------------------------------------------------------------------
+    # ---- who gives way ------------------------------------------------------------------------------------
 
-    def _rescue(self, job: Rated) -> bool:
-        """Start a job that would be late in the place of best-effort and hopeless ones on one node."""
-        latest_ms = job.latest_ms()
-        if (
-            latest_ms is None
-            or job.gpus > self.scene.vc.gpus_per_node
-            or latest_ms > self.now_ms + self.rules.tick_ms
-        ):
+    def _giving_way(self) -> GivingWay:
+        return GivingWay(self.rules, self.scene.vc, self.now_ms, self.free, self.scene.running)
+
+    def _displace(self, job: Rated) -> bool:
+        """Start a job that fits nowhere in the place of others, if some may give way."""
+        found = self.giving_way.find(job)
+        if found is None:
             return False
-        options = [
-            (sum(one.gpus for one in victims), node, victims)
-            for node, able in sorted(self._victims().items())
-            if (victims := _fewest(able, job.gpus - self.free.free[node])) is not None
-        ]
-        if not options:
-            return False
-        _, node, victims = min(options, key=lambda option: option[:2])
-        for victim in victims:
+        for victim in found.victims:
             self._evict(victim)
         self.backfill.outlook = self._outlook()
-        self._start(Unit((job,)), [(job, ((node, job.gpus),))])
+        self._start(Unit((job,)), [(job, found.nodes)])
+        self.giving_way = self._giving_way()
         return True
-
-    def _victims(self) -> dict[int, list[Rated]]:
-        """Return who may give way on each node, who goes first in front."""
-        found: dict[int, list[Rated]] = {}
-        for job in sorted(
-            self.scene.running, key=lambda job: (-job.rank, -(job.job.started_ms or 0), -job.id)
-        ):
-            if self._may_lose(job):
-                found.setdefault(job.nodes[0][0], []).append(job)
-        return found
-
-    def _may_lose(self, job: Rated) -> bool:
-        return (
-            job.rank >= Rank.BEST_EFFORT
-            and job.on_one_node
-            and not job.is_new
-            and job.job.started_ms != self.now_ms
-            and job.job.promise_ms is None
-            and job.evictions < self.rules.max_evictions
-        )
 
     def _evict(self, job: Rated) -> None:
         self._enter(job, -1)
@@ -367,17 +364,3 @@ class Walk:
 
 def _is_promised(unit: Unit) -> bool:
     return any(job.is_promised for job in unit.jobs)
-
-
-def _fewest(able: Sequence[Rated], gpus: int) -> list[Rated] | None:
-    """Return who gives way so that so many GPUs come free, None if they are too few; nobody without need."""
-    chosen: list[Rated] = []
-    for job in able:
-        if gpus > 0:
-            chosen.append(job)
-            gpus -= job.gpus
-    for job in sorted(chosen, key=lambda job: (-job.gpus, job.id)):
-        if job.gpus <= -gpus:
-            chosen.remove(job)
-            gpus += job.gpus
-    return None if gpus > 0 else chosen

@@ -16,7 +16,7 @@ from trimtab.policies.units import Pairing
 from trimtab.policies.urgency import Beliefs
 
 # Choices, in the order of the enums in core/sensascale.hpp.
-ORDERS = ("lst", "edf", "fifo")
+ORDERS = ("lst", "edf", "fifo", "srtf")
 REFERENCES = ("prop", "unit", "best")
 SCOPES = ("class", "all", "off")
 BACKFILLS = ("lst", "easy", "conservative", "none")
@@ -80,7 +80,8 @@ KNOBS = (
         "order",
         ORDERS,
         "lst",
-        "lst: latest start first; edf: deadline first; fifo: arrival, deadlines do not count",
+        "lst: latest start first; edf: deadline first; fifo: arrival, deadlines do not count; srtf: "
+        "those who must start soon, then least time left: least waiting, needs good estimates",
         _ORDER,
     ),
     _fraction(
@@ -239,14 +240,30 @@ KNOBS = (
         "s",
     ),
     _choice(
-        "preempt_be",
-        ("off", "rescue"),
+        "preempt",
+        ("off", "rescue", "slack"),
         "off",
-        "rescue: best effort and hopeless jobs give way to a deadline that would be missed",
-        "best effort that runs may lose its GPUs at the next pass",
+        "rescue: best effort and hopeless jobs give way to a deadline that would be missed; slack: so do "
+        "jobs with much left to jobs with little, if their deadlines can wait: less waiting, more restarts",
+        "running jobs may lose their GPUs at the next pass",
     ),
     _whole(
-        "max_evictions", 3, (0, 10), "how often a job may lose its GPUs to a rescue", "counts what was before"
+        "max_evictions",
+        3,
+        (0, 100),
+        "how often a job may lose its GPUs; more: less waiting, more restarts",
+        "counts what was before",
+    ),
+    Knob(
+        name="outlast",
+        kind="fraction",
+        default=1.0,
+        low=1,
+        high=10,
+        trades="with slack, a job gives way if its time left is so many times the other's; larger: fewer "
+        "restarts, more waiting",
+        takes_effect=_NEXT,
+        in_flight="running jobs may lose their GPUs at the next pass",
     ),
     _fraction(
         "margin", 0, 1, "added to run times left; larger: earlier starts, for uncertain estimates", _ORDER
@@ -262,7 +279,7 @@ KNOBS = (
 
 _OF_PAIRS = ("pair_window", "match", "w_mem", "lambda_t", "lambda_l")
 _OF_LOANS = ("floor", "donate_max", "hysteresis")
-_OF_DEADLINES = ("lst_ref", "urgent", "hopeless_share", "hopeless", "be_order", "preempt_be", "admission")
+_OF_DEADLINES = ("lst_ref", "urgent", "hopeless_share", "hopeless", "be_order", "preempt", "admission")
 
 
 def make_space(defaults: Mapping[str, Value]) -> Space:
@@ -273,9 +290,11 @@ def make_space(defaults: Mapping[str, Value]) -> Space:
     def settle(values: dict[str, Any]) -> dict[str, Value]:
         values.update({name: usual[name] for name in _inert(values)})
         if values["order"] == "fifo":
-            values.update(hopeless="keep", preempt_be="off", admission=False)
-        if values["preempt_be"] == "off":
+            values.update(hopeless="keep", preempt="off", admission=False)
+        if values["preempt"] == "off":
             values["max_evictions"] = usual["max_evictions"]
+        if values["preempt"] != "slack":
+            values["outlast"] = usual["outlast"]
         return values
 
     return Space(knobs=knobs, settle=settle)
@@ -287,7 +306,9 @@ def _inert(values: Mapping[str, Any]) -> list[str]:
     if values["order"] == "fifo":
         names += _OF_DEADLINES
     if values["order"] == "edf":
-        names += ["lst_ref", "urgent"]
+        names += ["lst_ref"] if values["preempt"] == "slack" else ["lst_ref", "urgent"]
+    if values["order"] == "srtf":
+        names += ["lst_ref", "be_order"]
     if values["pair_scope"] == "off" or values["unit_mode"] == "node":
         names += _OF_PAIRS
     if not values["adjust"]:
@@ -310,6 +331,8 @@ class Rules:
     reserve_ppm: int
     drops: bool
     rescues: bool
+    displaces: bool
+    outlast_ppm: int
     max_evictions: int
     tick_ms: int
     explicit: bool
@@ -335,7 +358,9 @@ class Rules:
             depth=knobs.integer("depth"),
             reserve_ppm=of_ppm("reserve"),
             drops=knobs.choice("hopeless") == "drop",
-            rescues=knobs.choice("preempt_be") == "rescue",
+            rescues=knobs.choice("preempt") != "off",
+            displaces=knobs.choice("preempt") == "slack",
+            outlast_ppm=of_ppm("outlast"),
             max_evictions=knobs.integer("max_evictions"),
             tick_ms=1000 * knobs.integer("tick"),
             explicit=knobs.choice("unit_mode") == "explicit",

@@ -41,7 +41,7 @@ _SENSASCALE = (
     "donate_max",
     "free_pool",
 )
-_SENSASCALE_PLUS = (*_SENSASCALE, "max_evictions", "admission")
+_SENSASCALE_PLUS = (*_SENSASCALE, "max_evictions", "outlast", "admission")
 
 
 def search_space(

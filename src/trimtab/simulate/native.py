@@ -54,6 +54,7 @@ def _sensascale(knobs: Knobs) -> _core.Decider:
     rules.scope = SCOPES.index(told.adjusting.scope)
     rules.is_explicit, rules.admits = told.explicit, told.admits
     rules.drops, rules.rescues = told.drops, told.rescues
+    rules.displaces, rules.outlast_ppm = told.displaces, told.outlast_ppm
     rules.urgent_ms, rules.tick_ms = told.urgent_ms, told.tick_ms
     rules.depth, rules.max_evictions, rules.reserve_ppm = told.depth, told.max_evictions, told.reserve_ppm
     believed, at = told.beliefs, told.beliefs.at

@@ -29,12 +29,15 @@ AS_TOLD = "trace"  # classes and deadlines are those the trace has
 LADDER: Mapping[str, str] = {
     "Chronus": "chronus",
     "Synergy": "synergy",
+    "Synergy SRTF": "synergy:order=srtf,allocation=tune",
     "FIFO": "fifo:backfill=skip",
     "EDF": "edf:backfill=skip",
     "LST": "sensascale:pair_scope=off,adjust=false,free_pool=false",
     "+pairing": "sensascale:adjust=false",
     "+adjustment": "sensascale",
-    "+rescue": "sensascale:preempt_be=rescue",
+    "+rescue": "sensascale:preempt=rescue",
+    "+slack": "sensascale:preempt=slack,max_evictions=30",
+    "+time left": "sensascale:order=srtf,urgent=15,preempt=slack,max_evictions=30",
     "sensascale-plus": "sensascale-plus",
 }
 THIN_LADDER: Mapping[str, str] = {"Chronus MILP": "chronus:selector=milp"}
