@@ -191,10 +191,8 @@ class Changer:
         """Open the breaker if it must, and go back to another setting if that was decided on."""
         standing = self.standing
         if not standing.breaker and (why := checks.breaks(standing.losses, standing.failures, self._safety)):
-            self.note("breaker", {"reason": why})
-            if standing.losses >= self._safety.losses_max and standing.steady not in (None, standing.knobs):
-                assert standing.steady is not None
-                self.ask_back(standing.steady, "circuit breaker", why)
+            steady = standing.steady if standing.steady != standing.knobs else None
+            self.note("breaker", {"reason": why, "back": steady.jsonable() if steady else None})
         standing = self.standing
         if standing.open is not None or standing.knobs is None or self.read is None:
             return
@@ -211,7 +209,7 @@ class Changer:
 
     def _go_back(self, knobs: Knobs, reason: str) -> None:
         if why := checks.illegal(knobs, self._knobs):
-            self.note("breaker", {"reason": f"there is no way back, {why}"})
+            self.note("breaker", {"reason": f"there is no way back, {why}", "back": None})
             return
         self.intend(knobs, "rollback", math.nan, reason)
 

@@ -262,7 +262,9 @@ def _resume(standing: Standing, entry: Noted) -> Standing:
 
 
 def _breaker(standing: Standing, entry: Noted) -> Standing:
-    return replace(standing, breaker=entry.body["reason"], back=None, proposal=None)
+    reason, back = entry.body["reason"], entry.body["back"]
+    found = Back(knobs_of(back), "circuit breaker", reason) if back else None
+    return replace(standing, breaker=reason, back=found, proposal=None)
 
 
 _FOLDS = {
