@@ -282,6 +282,26 @@ def test_every_policy_goes_on_from_what_any_scheduler_knows(policy: str) -> None
     assert engine.outcomes.finished.all()
 
 
+def test_what_a_scheduler_shows_becomes_a_queue() -> None:
+    """Running jobs stand first, who started first before the others; then those that wait, by submission."""
+    jobs = [
+        Seen(facts=JobFacts("late", 40, 8)),
+        Seen(facts=JobFacts("second", 10, 2), nodes=((1, 2),), held_ms=50, started_ms=50),
+        Seen(facts=JobFacts("first", 30, 3), nodes=((0, 3),), held_ms=60, started_ms=40, first_start_ms=31),
+        Seen(facts=JobFacts("early", 20, 8), held_ms=5, preemptions=1, stopped_ms=60),
+    ]
+    defaults = find_policy("tiresias").space.defaults
+    state = observe("tiresias", Cluster.pool(2, 8), defaults, 100, jobs)
+    assert state.labels == ("second", "early", "first", "late")
+    by_place = sorted(state.snapshot.jobs, key=lambda job: job.place)
+    assert [job.facts.label for job in by_place] == ["first", "second", "early", "late"]
+    first, second, early, late = by_place
+    assert (first.done, first.graded_ms, first.first_start_ms) == (60_000_000, 60, 31)
+    assert (second.first_start_ms, second.nodes) == (50, ((1, 2),))
+    assert (early.state, early.stopped_ms, early.preemptions) == (JobState.PENDING, 60, 1)
+    assert (late.stopped_ms, late.first_start_ms, late.grades) == (40, None, (3_600_000,))
+
+
 def test_jobs_that_can_never_run_are_no_part_of_a_state() -> None:
     cluster = Cluster.partitioned([("a", 1, 4)])
     jobs = [

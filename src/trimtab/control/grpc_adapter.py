@@ -17,7 +17,7 @@ from trimtab.errors import ConfigError
 from trimtab.knobs import Space
 from trimtab.policies.catalog import find_policy
 
-# A state of 100,000 jobs has some 20 MB.
+# A state of 100,000 jobs has some 9 MB.
 REPLY_BYTES_MAX = 64 << 20
 
 _Code = grpc.StatusCode
