@@ -1,4 +1,4 @@
-"""The example scheduler keeps the promises and prints what it says; the how-to's session is real."""
+"""The example scheduler keeps the promises and prints what it says; the how-to's dialogue is real."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class TestSmallScheduler(AdapterConformance):
         """Nothing to wait for: it is in force at once."""
 
 
-def test_the_session_of_the_how_to_is_real() -> None:
+def test_the_dialogue_of_the_how_to_is_real() -> None:
     page = (ROOT / "docs" / "how-to" / "write-an-adapter.md").read_text()
-    session = page.split("```pycon\n")[1].split("```")[0]
+    dialogue = page.split("```pycon\n")[1].split("```")[0]
     printed = page.split("```text\n")[1].split("```")[0]
     assert printed == EXAMPLE.with_suffix(".out").read_text()
     with running(100) as (port, process):
         time.sleep(0.2)  # the first job has started by then
-        text = session.replace("127.0.0.1:50051", f"127.0.0.1:{port}")
+        text = dialogue.replace("127.0.0.1:50051", f"127.0.0.1:{port}")
         example = doctest.DocTestParser().get_doctest(text, {}, "how-to", None, 0)
         found = doctest.DocTestRunner().run(example)
         assert found.failed == 0
