@@ -18,7 +18,7 @@ from trimtab.simulate.state import Environment
 from trimtab.simulate.workload import OracleEstimator, Workload
 
 READ, WRITE = "a-token-that-reads", "a-token-that-writes"
-SPEEDUP = 10_000
+SPEEDUP = 500
 
 
 def workload(count: int = 3000) -> Workload:
