@@ -174,6 +174,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 
 def test_more_events_than_allowed_are_not_given() -> None:
     with served(Counted()) as port:
+        assert client(port).events(0, 0) == ()
         assert len(client(port).events(0, 10**9)) == len(scheduler_process.scheduler("fifo").events(0, 10**9))
         for after, most in ((0, 0), (0, grpc_server.EVENTS_MAX + 1), (-1, 1)):
             message = pb.StreamJobEventsRequest(after=after, most=most).SerializeToString()

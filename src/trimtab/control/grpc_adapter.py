@@ -105,6 +105,8 @@ class GrpcAdapter:
         )
 
     def events(self, after: int, most: int) -> Sequence[JobEvent]:
+        if most < 1:
+            return ()
         request = pb.StreamJobEventsRequest(after=max(0, after), most=min(most, EVENTS_MAX))
         ask = self._channel.unary_stream(
             f"/{SERVICE}/StreamJobEvents", request_serializer=pb.StreamJobEventsRequest.SerializeToString
