@@ -15,18 +15,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from trimtab.errors import ConfigError, JournalError
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-try:
-    import sqlalchemy as sa
-    from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-    from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
-except ImportError as missing:
-    raise ConfigError(
-        f"the loop's journal needs {missing.name}; pip install 'trimtab[serve]'; nothing was opened."
-    ) from None
+from trimtab.errors import ConfigError, JournalError
 
 SCHEMA_TABLE = "trimtab_schema"
 WAIT_S = 5  # for a lock that somebody else holds, and for a server to answer
@@ -298,8 +293,8 @@ class Store:
                 found = connection.scalar(_SCHEMA)
                 if found == self._head:
                     return
-                if found not in _revisions():
-                    raise self._other_schema(found)
+                if found not in {step.revision for step in _script().walk_revisions()}:
+                    raise self._newer(found)
             config = _config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -307,11 +302,12 @@ class Store:
     def _schema_is_ours(self, connection: sa.Connection) -> None:
         found = connection.scalar(_SCHEMA)
         if found != self._head:
-            raise self._other_schema(found)
+            raise self._newer(found)
 
-    def _other_schema(self, found: object) -> JournalError:
-        age = "older than this Trimtab's" if found in _revisions() else "newer than this Trimtab's"
-        return JournalError(f"{self.name}: its schema {found} is {age} {self._head}; nothing was done.")
+    def _newer(self, found: object) -> JournalError:
+        return JournalError(
+            f"{self.name}: its schema {found} is newer than this Trimtab's {self._head}; nothing was done."
+        )
 
     @contextmanager
     def _told(self, consequence: str) -> Iterator[None]:
@@ -345,7 +341,3 @@ def _config() -> Config:
 
 def _script() -> ScriptDirectory:
     return ScriptDirectory.from_config(_config())
-
-
-def _revisions() -> set[str]:
-    return {step.revision for step in _script().walk_revisions()}
