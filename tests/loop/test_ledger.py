@@ -130,7 +130,10 @@ def test_there_is_one_writer_and_readers_beside_it(ledger: Ledger, url: str) -> 
 
 
 def test_what_is_committed_is_synced(ledger: Ledger, url: str) -> None:
-    asked = {"sqlite": ["PRAGMA journal_mode", "PRAGMA synchronous"], "postgresql": ["SHOW synchronous_commit"]}
+    asked = {
+        "sqlite": ["PRAGMA journal_mode", "PRAGMA synchronous"],
+        "postgresql": ["SHOW synchronous_commit"],
+    }
     with ledger._store.writing() as connection:
         answers = [connection.exec_driver_sql(one).scalar() for one in asked[connection.dialect.name]]
     assert answers in (["wal", 2], ["on"])
