@@ -42,7 +42,7 @@ def file_url(tmp_path: Path) -> str:
 def processes() -> ForkServerContext:
     """Processes that have imported everything when they begin."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ledgers"])
+    context.set_forkserver_preload(["trimtab.control.ledger"])
     return context
 
 
