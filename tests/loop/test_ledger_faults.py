@@ -180,6 +180,25 @@ def test_a_lock_of_somebody_else_is_waited_for_and_then_told(
         assert_whole(ledger.entries(), 3)
 
 
+def test_days_that_cannot_leave_the_database_stay_and_leave_later(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is written, the database refuses: nothing is lost, and nothing moved twice."""
+    monkeypatch.setattr(store, "WAIT_S", 1)
+    lock = "BEGIN EXCLUSIVE" if url.startswith("sqlite") else "LOCK TABLE trimtab_entries IN EXCLUSIVE MODE"
+    with Ledger.open(url) as ledger:
+        fill(ledger, 5)
+        with engine_of(url).connect() as other:
+            other.exec_driver_sql(lock)
+            with pytest.raises(JournalError, match=r"lock(ed| timeout); nothing was written"):
+                ledger.retain(10**15, tmp_path)
+        assert_whole(ledger.entries(), 5)
+        orphan = (tmp_path / "entries-1-4.jsonl").read_bytes()
+        (export,) = ledger.retain(10**15, tmp_path)
+        assert (export.path.read_bytes(), export.entries) == (orphan, 4)
+        assert [entry.number for entry in ledger.entries()] == [5]
+
+
 def test_a_schema_of_a_later_trimtab_is_refused_also_under_an_open_journal(url: str) -> None:
     with Ledger.open(url) as ledger:
         fill(ledger, 2)
