@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from trimtab import __version__
 from trimtab.control.journal import plain
-from trimtab.control.store import ENTRIES, EXPORTS
+from trimtab.control.store import ENTRIES
 from trimtab.errors import InvariantError
 
 EntryKind = Literal[
@@ -159,10 +159,8 @@ def selected(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Entry, .
 
 
 def last_number(connection: sa.Connection) -> int:
-    """Return the number of the last entry that was ever written, exported ones too; 0 = none."""
-    written = connection.scalar(sa.select(sa.func.max(ENTRIES.c.number))) or 0
-    exported = connection.scalar(sa.select(sa.func.max(EXPORTS.c.last_number))) or 0
-    return int(max(written, exported))
+    """Return the number of the last entry, which is never exported; 0 = none."""
+    return connection.scalar(sa.select(sa.func.max(ENTRIES.c.number))) or 0
 
 
 def has_intent(connection: sa.Connection, key: str | None) -> bool:

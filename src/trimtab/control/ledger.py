@@ -18,14 +18,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-import sqlalchemy as sa
-
 from trimtab import world
-from trimtab.control import entries as ask
-from trimtab.control.entries import Entry, EntryKind, Samples, Versions
-from trimtab.control.retention import Export, retain
-from trimtab.control.store import Store
-from trimtab.errors import InvariantError, JournalError
+from trimtab.errors import ConfigError, InvariantError, JournalError
+
+try:
+    import sqlalchemy as sa
+
+    from trimtab.control import entries as ask
+    from trimtab.control.entries import Entry, EntryKind, Samples, Versions
+    from trimtab.control.retention import Export, retain
+    from trimtab.control.store import Store
+except ImportError as missing:  # SQLAlchemy and Alembic are optional
+    raise ConfigError(
+        f"the loop's journal needs {missing.name}; pip install 'trimtab[serve]'; nothing was opened."
+    ) from None
 
 __all__ = ["Entry", "EntryKind", "Export", "Ledger", "Samples", "Versions"]
 
@@ -78,6 +84,11 @@ class Ledger:
         """Let the next writer in."""
         with self._lock:
             self._store.close()
+
+    @property
+    def last(self) -> int:
+        """Number of the last entry that this writer knows to be there; 0 = none."""
+        return self._last
 
     def append(
         self, kind: EntryKind, body: Mapping[str, Any], *, at_ms: int, key: str | None = None

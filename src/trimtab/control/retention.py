@@ -23,9 +23,6 @@ from trimtab.errors import OutputError
 
 DAY_MS = 86_400_000
 
-# The last one of each says how the loop is to go on.
-STANDING = ("pause", "resume", "breaker", "settings", "start")
-
 
 @dataclass(frozen=True, slots=True)
 class Export:
@@ -46,7 +43,7 @@ def retain(store: Store, before_ms: int, folder: Path) -> tuple[Export, ...]:
     """Move whole days (UTC, by wall time) that ended by `before_ms` to files, one a day; return these.
 
     What stays however old it is: all entries of open changes and of the change that was confirmed last, and
-    the last entry of each kind in `STANDING`.
+    the last entry of each kind.
 
     Raises:
         OutputError: If a file cannot be written; of that day, nothing left the database.
@@ -82,8 +79,8 @@ def _needed(connection: sa.Connection) -> frozenset[int]:
     keys = {entry.key for entry in changes if entry is not None and entry.key is not None}
     numbers = {entry.number for entry in changes if entry is not None}
     numbers |= set(connection.scalars(sa.select(ENTRIES.c.number).where(ENTRIES.c.key.in_(sorted(keys)))))
-    standing = sa.select(sa.func.max(ENTRIES.c.number)).where(ENTRIES.c.kind.in_(STANDING))
-    return frozenset(numbers | set(connection.scalars(standing.group_by(ENTRIES.c.kind))))
+    latest = sa.select(sa.func.max(ENTRIES.c.number)).group_by(ENTRIES.c.kind)
+    return frozenset(numbers | set(connection.scalars(latest)))
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:

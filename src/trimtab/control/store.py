@@ -15,18 +15,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from trimtab.errors import ConfigError, JournalError
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-try:
-    import sqlalchemy as sa
-    from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-    from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
-except ImportError as missing:
-    raise ConfigError(
-        f"the loop's journal needs {missing.name}; pip install 'trimtab[serve]'; nothing was opened."
-    ) from None
+from trimtab.errors import ConfigError, JournalError
 
 SCHEMA_TABLE = "trimtab_schema"
 WAIT_S = 5  # for a lock that somebody else holds, and for a server to answer
@@ -96,8 +91,8 @@ def place(url: str, write: bool) -> Place:
 
 
 def shown(url: sa.URL) -> str:
-    """Return a URL as it may be shown: without password."""
-    return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
+    """Return a URL as it may be shown: without password, and without options, which may hold one."""
+    return url.set(drivername=url.get_backend_name(), query={}).render_as_string(hide_password=True)
 
 
 class _File:
@@ -247,7 +242,7 @@ class Store:
             JournalError: As everything else here; after a lost connection also if another writer came first.
         """
         if self._writer is None:
-            raise JournalError(f"{self.name}: is open for reading only; nothing was written.")
+            raise JournalError(f"{self.name}: is closed, or open for reading only; nothing was written.")
         with self._told("nothing was written"):
             self._place.still_there()
             try:
@@ -265,23 +260,29 @@ class Store:
     def _begun(self) -> Iterator[sa.Connection]:
         assert self._writer is not None
         try:
-            if self._writer.closed or self._writer.invalidated:
-                raise _Lost
-            transaction = self._writer.begin()
-            try:
-                self._schema_is_ours(self._writer)
-            except DBAPIError as problem:
-                transaction.close()
-                if problem.connection_invalidated:
-                    raise _Lost from None
-                raise
+            transaction = self._begin(self._writer)
         except _Lost:  # before anything was written: nothing is in doubt
             self._writer.close()
             self._writer = self._connect()
-            transaction = self._writer.begin()
-            self._schema_is_ours(self._writer)
+            transaction = self._begin(self._writer)
         with transaction:
             yield self._writer
+
+    def _begin(self, writer: sa.Connection) -> sa.Transaction:
+        if writer.closed or writer.invalidated:
+            raise _Lost(f"{self.name}: the connection was lost; nothing was written.")
+        try:
+            transaction = writer.begin()
+            try:
+                self._schema_is_ours(writer)
+            except BaseException:
+                transaction.close()
+                raise
+        except DBAPIError as problem:
+            if problem.connection_invalidated:
+                raise _Lost(f"{self.name}: {_first_line(problem.orig)}; nothing was written.") from None
+            raise
+        return transaction
 
     def _connect(self) -> sa.Connection:
         connection = self._place.engine.connect().execution_options(trimtab_writes=True)
@@ -298,8 +299,8 @@ class Store:
                 found = connection.scalar(_SCHEMA)
                 if found == self._head:
                     return
-                if found not in _revisions():
-                    raise self._other_schema(found)
+                if found not in {step.revision for step in _script().walk_revisions()}:
+                    raise self._newer(found)
             config = _config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -307,11 +308,12 @@ class Store:
     def _schema_is_ours(self, connection: sa.Connection) -> None:
         found = connection.scalar(_SCHEMA)
         if found != self._head:
-            raise self._other_schema(found)
+            raise self._newer(found)
 
-    def _other_schema(self, found: object) -> JournalError:
-        age = "older than this Trimtab's" if found in _revisions() else "newer than this Trimtab's"
-        return JournalError(f"{self.name}: its schema {found} is {age} {self._head}; nothing was done.")
+    def _newer(self, found: object) -> JournalError:
+        return JournalError(
+            f"{self.name}: its schema {found} is newer than this Trimtab's {self._head}; nothing was done."
+        )
 
     @contextmanager
     def _told(self, consequence: str) -> Iterator[None]:
@@ -327,7 +329,7 @@ class Store:
             raise JournalError(f"{self.name}: {reason.lower()}; {consequence}.") from None
 
 
-class _Lost(Exception):
+class _Lost(JournalError):
     """The writer's connection is no longer there."""
 
 
@@ -345,7 +347,3 @@ def _config() -> Config:
 
 def _script() -> ScriptDirectory:
     return ScriptDirectory.from_config(_config())
-
-
-def _revisions() -> set[str]:
-    return {step.revision for step in _script().walk_revisions()}
