@@ -203,7 +203,7 @@ class Loop:
             before = self.register.latest
             self.register.hear(events)
             taken += len(events)
-            if len(events) < _EVENTS_AT_ONCE or self.register.latest == before:
+            if self.register.latest == before:
                 return
 
     # ---- rounds ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from trimtab.cluster import Cluster, Placement
 from trimtab.control.adapter import JobEvent, State
 from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import TrimtabError
+from trimtab.forecast.durations import HistoryEstimator
 from trimtab.forecast.history import NEVER_MS, Integers, Past
 from trimtab.forecast.throughput import Throughput
 from trimtab.job import JobFacts, JobState, JobView
@@ -22,6 +23,7 @@ from trimtab.knobs import Knobs
 from trimtab.search.scene import Scene
 from trimtab.search.space import SearchSpace
 from trimtab.simulate.state import Environment, Snapshot
+from trimtab.simulate.workload import Estimator
 from trimtab.traces.trace import DAY_MS
 
 # Older jobs are forgotten, unless they are still there: forecasts look back four weeks.
@@ -80,6 +82,8 @@ class Register:
         self._labels: dict[tuple[str, str], int] = {}
         self._numbered = 0
         self._missed: frozenset[str] = frozenset()
+        self._unlearned: list[str] = []  # jobs that have completed, of which estimates have not learned yet
+        self._estimator = HistoryEstimator()
         self.events = 0
 
     def __len__(self) -> int:
@@ -119,6 +123,8 @@ class Register:
         if event.kind in ("finish", "cancel"):
             job.ended_ms, job.cancelled = event.time_ms, event.kind == "cancel"
             job.ran_ms = event.ran_ms
+            if event.kind == "finish":
+                self._unlearned.append(event.label)
 
     def _job(self, label: str) -> _Known:
         if label not in self._jobs:
@@ -148,7 +154,18 @@ class Register:
             raise Torn(
                 f"the state lacks {len(lacking)} jobs that ought to be there: nothing is decided on it"
             )
+        self._learn(now_ms)
         self.forget(now_ms)
+
+    def _learn(self, now_ms: int) -> None:
+        """Let estimates learn of the jobs that completed by an instant, in the order in which they did."""
+        known = [(self._jobs[label].ended_ms, label) for label in self._unlearned if label in self._jobs]
+        ended = sorted((ended_ms, label) for ended_ms, label in known if ended_ms <= now_ms)
+        for ended_ms, label in ended:
+            job = self._jobs[label]
+            if job.facts is not None:
+                self._estimator.observe(job.facts, _ran_ms(job, None, ended_ms, True), ended_ms)
+        self._unlearned = [label for ended_ms, label in known if ended_ms > now_ms]
 
     def _lacking(self, state: State) -> frozenset[str]:
         """Return the jobs that are not in a state although nothing says that they have ended."""
@@ -249,17 +266,20 @@ class Register:
         Args:
             state: Seen already.
             knobs: In force, as they were read back; the state may say an older setting.
+            environment: With any estimator, policies are told estimates, learned from completed jobs alone.
         """
         past, facts = self.past(state)
-        pace = Throughput.of(past.submit_ms.tolist())
+        environment = replace(environment, pace=Throughput.of(past.submit_ms.tolist()))
+        if environment.estimator is not None:
+            environment = replace(environment, estimator=self._estimator.fork())
         return Scene(
-            snapshot=_renumbered(state, facts, knobs),
+            snapshot=_renumbered(state, facts, knobs, environment.estimator),
             past=past,
             facts=facts,
             first_row=0,
             cluster=cluster,
             policy=policy,
-            environment=replace(environment, pace=pace),
+            environment=environment,
             space=space,
         )
 
@@ -281,7 +301,9 @@ def _integers(values: list[int]) -> Integers:
     return np.array(values, dtype=np.int64)
 
 
-def _renumbered(state: State, facts: Sequence[JobFacts], knobs: Knobs) -> Snapshot:
+def _renumbered(
+    state: State, facts: Sequence[JobFacts], knobs: Knobs, estimator: Estimator | None
+) -> Snapshot:
     """Return the state with its jobs numbered by row, and without what only the scheduler may know."""
     snapshot, rows = state.snapshot, {one.label: row for row, one in enumerate(facts)}
     ids = {job.id: rows[label] for label, job in zip(state.labels, snapshot.jobs, strict=True)}
@@ -291,6 +313,10 @@ def _renumbered(state: State, facts: Sequence[JobFacts], knobs: Knobs) -> Snapsh
         twin.id = rows[label]
         twin.facts = job.facts._replace(label=label)
         twin.partner = None if job.partner is None else ids.get(job.partner)
+        if estimator is None:
+            twin.estimate_ms = None
+        elif job.estimate_ms is None:
+            twin.estimate_ms = estimator.estimate_ms(twin.id, twin.facts, snapshot.now_ms, 1.0)
         jobs.append(twin)
     return replace(
         snapshot,
