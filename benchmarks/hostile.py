@@ -17,7 +17,7 @@ import numpy as np
 
 from trimtab.cluster import Cluster
 from trimtab.control.adapter import Adapter, Change, Identity, InForce, JobEvent, Receipt, State
-from trimtab.control.advising import SearchKind
+from trimtab.control.advising import Advising, SearchKind
 from trimtab.control.entries import CLOSING
 from trimtab.control.faulty import FAULTS, Fault, Faulty
 from trimtab.control.guardrails import Apply, Guardrails, Keep, Tenure
@@ -232,6 +232,7 @@ class Theatre:
         faults: Rates of the faults of the scheduler; none by default.
         kill_rate: How likely the program dies at each of its steps. kill_at: at which step it does.
         hours: How long it is hostile; two honest hours follow.
+        advising: Who searches; by default what the seed says.
     """
 
     def __init__(
@@ -243,6 +244,7 @@ class Theatre:
         kill_at: int | None = None,
         hours: int = 24,
         orders: Orders = ORDERS,
+        advising: Advising | None = None,
     ) -> None:
         self.seed, self.hours, self.orders = seed, hours, orders
         self.now_ms = 0
@@ -255,7 +257,7 @@ class Theatre:
         self.result = Result(seed)
         self._dice, self._kill_rate = Seeds(seed).stream("kills"), kill_rate
         self._kill_at, self._steps = kill_at, 0
-        self._advising = Played(seed)
+        self._advising = advising or Played(seed)
         self.loop = self._start()
 
     def _strike(self) -> None:

@@ -174,7 +174,8 @@ class Loop:
         if self.standing.open is not None or self._searching is not None:
             return now_ms + min(_OPEN_POLL_MS, self.orders.poll_ms)
         due_ms, _ = self._due()
-        return max(now_ms + 1, min(now_ms + self.orders.poll_ms, due_ms))
+        later_ms = now_ms + self.orders.poll_ms
+        return min(later_ms, due_ms) if due_ms > now_ms else later_ms  # what is due had to be left
 
     # ---- looking ---------------------------------------------------------------------------------
 
@@ -327,6 +328,8 @@ class Loop:
             if math.isnan(gain) or gain < least:
                 return f"the best setting is too far for one change, and halfway the gain is {gain:.3f}"
         if why := checks.disappoints(gain, self.standing.pairs, least):
+            # What it would have come to is looked at all the same: else nothing could restore the belief.
+            self._shadow(searching.scene, wanted, gain, made=False, key=self.changer.key())
             return why
         if self.orders.mode == "shadow":
             return None
@@ -339,7 +342,7 @@ class Loop:
         said = {"knobs": wanted.jsonable(), "gain": finite, "expected": searching.version, "key": key}
         if mode == "shadow":
             self._note_verdict(searching.kind, "shadow", reason, one, {"shadowed": said})
-            self._shadow(searching.scene, wanted, gain, made=False, key=f"{key}/{self._clock()}")
+            self._shadow(searching.scene, wanted, gain, made=False, key=key)
         elif mode == "approve":
             self._note_verdict(searching.kind, "proposed", reason, one, {"proposed": said})
             self._offered = key, searching.scene
@@ -378,7 +381,7 @@ class Loop:
             self._shadows = [*self._shadows, Shadow(scene, knobs, gain, due_ms, made, key)][-_SHADOWS_MAX:]
 
     def _drop_shadow(self, key: str) -> None:
-        self._shadows = [one for one in self._shadows if one.key != key]
+        self._shadows = [one for one in self._shadows if one.key != key or not one.made]
 
     def _score(self) -> None:
         """Score what is due against what came; one that cannot be scored now is looked at again later."""

@@ -200,7 +200,7 @@ def corrected(gain: float, pairs: Sequence[tuple[float, float]]) -> float:
 def disappoints(gain: float, pairs: Sequence[tuple[float, float]], gain_min: float) -> str | None:
     """Say that a gain is too small once it is corrected by what gains came to so far."""
     least, believed = max(gain_min, 1.0), corrected(gain, pairs)
-    if believed >= least and (believed > 1 or gain > 1):
+    if believed >= least and believed > 1:
         return None
     return (
         f"gain {gain:.3f} is {believed:.3f} by what {len(pairs)} earlier gains came to, "
