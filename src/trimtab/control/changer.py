@@ -136,7 +136,7 @@ class Changer:
         step = next_step(change, read, self._clock(), self.orders.safety.confirm_ms)
         if isinstance(step, Settle):
             self._close(change, read, step)
-        elif isinstance(step, Ask) and not self.standing.paused:
+        elif isinstance(step, Ask) and (change.purpose == "rollback" or not self.standing.paused):
             self._ask(change, read)
 
     def _ask(self, change: Open, read: InForce) -> None:
