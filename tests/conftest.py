@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from hypothesis import settings
 
+from postgres import Server, find_server
 from trimtab.simulate.fast import compiled_available
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -46,3 +48,17 @@ def chromium() -> str:
     if not found:
         _missing("no Chromium on the path (set TRIMTAB_CHROMIUM)")
     return found
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL of its own, on a socket in a folder of its own."""
+    programs = find_server()
+    if programs is None:
+        _missing("no PostgreSQL server is installed (Debian: postgresql; or set TRIMTAB_POSTGRES to its bin)")
+    server = Server(programs)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()

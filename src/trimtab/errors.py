@@ -8,6 +8,7 @@
     │   └── Thrashing     settings under which jobs are preempted without end
     ├── TrialsLost        what trials were running on is gone, or would answer otherwise
     ├── OutputError       a result that could not be written
+    ├── JournalError      the control loop's journal cannot be opened, read or written
     └── InvariantError    Trimtab contradicts itself: a bug, never the user's fault
 
 Each message is one line that names the thing, the value, the rule and what happens now.
@@ -55,6 +56,10 @@ class TrialsLost(TrimtabError):
 
 class OutputError(TrimtabError):
     """A result could not be written; nothing half-written was left behind."""
+
+
+class JournalError(TrimtabError):
+    """The control loop's journal cannot be opened, read or written; no entry is there in part."""
 
 
 class InvariantError(TrimtabError):

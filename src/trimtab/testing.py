@@ -17,8 +17,11 @@ from typing import Any, cast
 import pytest
 from hypothesis import strategies as st
 
+from trimtab.control.adapter import Adapter, Change, Refused, Unreachable, refuse_illegal
 from trimtab.errors import InvariantError
+from trimtab.job import JobState
 from trimtab.knobs import Knob, Knobs, Space, Value
+from trimtab.policies.catalog import find_policy
 from trimtab.search.sampler import Sampler, Ticket
 from trimtab.search.space import Axis, Point, Scale, SearchSpace
 from trimtab.world import Seeds
@@ -254,3 +257,228 @@ def _axis_of(draw: st.DrawFn, knob: Knob) -> Axis:
 def units(count: int) -> st.SearchStrategy[list[float]]:
     """Draw places in the unit cube."""
     return st.lists(st.floats(0, 1), min_size=count, max_size=count)
+
+
+# Adapters -------------------------------------------------------------------------------------------------
+
+
+class AdapterConformance:
+    """What every adapter promises, tried on a scheduler that has jobs; settings are written to it.
+
+    A test may meet the scheduler as the one before left it, so `make` may return a new adapter each time or
+    always the same one.
+    """
+
+    def make(self) -> Adapter:
+        """Return an adapter to a scheduler that runs."""
+        raise NotImplementedError
+
+    def unreachable(self) -> Adapter:
+        """Return an adapter to a scheduler that does not answer."""
+        raise NotImplementedError
+
+    def pass_time(self, adapter: Adapter) -> None:
+        """Return when a setting that was written before has had time to come into force."""
+        raise NotImplementedError
+
+    def space(self, adapter: Adapter) -> Space:
+        """Return the knobs of the policy that the scheduler is modelled by."""
+        return find_policy(adapter.identity().policy).space
+
+    @pytest.fixture
+    def adapter(self) -> Adapter:
+        return self.make()
+
+    @pytest.fixture
+    def writer(self, adapter: Adapter) -> Adapter:
+        if not adapter.identity().writes:
+            pytest.skip("this scheduler's settings cannot be changed")
+        return adapter
+
+    def change(self, adapter: Adapter, name: str) -> Change:
+        """Return a change to another legal setting, with a key that was never used."""
+        now = adapter.in_force()
+        return Change(f"{name}-{now.version}", _another(self.space(adapter), now.knobs), now.version)
+
+    def test_it_says_who_it_is(self, adapter: Adapter) -> None:
+        identity = adapter.identity()
+        assert identity.name
+        assert identity.cluster.gpus > 0
+        assert adapter.identity() == identity
+
+    def test_what_is_in_force_is_legal_and_not_from_the_future(self, adapter: Adapter) -> None:
+        in_force = adapter.in_force()
+        refuse_illegal(self.space(adapter), in_force.knobs)
+        assert in_force.as_of_ms <= adapter.now_ms()
+        assert adapter.state().snapshot.now_ms <= adapter.now_ms()
+
+    def test_who_cannot_write_refuses(self, adapter: Adapter) -> None:
+        if adapter.identity().writes:
+            return
+        before = adapter.in_force()
+        with pytest.raises(Refused):
+            adapter.apply(self.change(adapter, "read-only"))
+        assert _setting(adapter) == (before.knobs, before.version)
+
+    def test_read_back_is_what_was_written_or_says_that_it_is_not_yet(self, writer: Adapter) -> None:
+        before = writer.in_force()
+        change = self.change(writer, "written")
+        receipt = writer.apply(change)
+        assert receipt.key == change.key
+        assert receipt.version > before.version
+        old, new = (before.knobs, before.version), (change.knobs, receipt.version)
+        assert _setting(writer) in (old, new)
+        self.pass_time(writer)
+        assert _setting(writer) == new
+        assert writer.state().snapshot.knobs == change.knobs
+
+    def test_asked_twice_a_change_is_made_once(self, writer: Adapter) -> None:
+        first = self.change(writer, "first")
+        receipt = writer.apply(first)
+        assert writer.apply(first) == receipt
+        self.pass_time(writer)
+        assert writer.apply(first) == receipt
+        assert _setting(writer) == (first.knobs, receipt.version)
+        second = self.change(writer, "second")
+        later = writer.apply(second)
+        self.pass_time(writer)
+        assert writer.apply(first) == receipt
+        self.pass_time(writer)
+        assert _setting(writer) == (second.knobs, later.version)
+
+    def test_a_key_stands_for_one_setting(self, writer: Adapter) -> None:
+        change = self.change(writer, "key")
+        before, receipt = writer.in_force(), writer.apply(change)
+        with pytest.raises(Refused):
+            writer.apply(Change(change.key, before.knobs, receipt.version))
+        self.pass_time(writer)
+        assert _setting(writer) == (change.knobs, receipt.version)
+
+    def test_a_change_decided_on_another_version_is_refused(self, writer: Adapter) -> None:
+        before, change = writer.in_force(), self.change(writer, "version")
+        for expected in (before.version - 1, before.version + 1):
+            with pytest.raises(Refused):
+                writer.apply(Change(f"{change.key}-{expected}", change.knobs, expected))
+        receipt = writer.apply(change)
+        with pytest.raises(Refused):
+            writer.apply(Change(f"{change.key}-late", before.knobs, before.version))
+        self.pass_time(writer)
+        assert _setting(writer) == (change.knobs, receipt.version)
+
+    def test_an_illegal_setting_is_refused(self, writer: Adapter) -> None:
+        before, space = writer.in_force(), self.space(writer)
+        for place, knobs in enumerate(_illegal(space, before.knobs)):
+            with pytest.raises(Refused):
+                writer.apply(Change(f"illegal-{place}-{before.version}", knobs, before.version))
+        self.pass_time(writer)
+        assert _setting(writer) == (before.knobs, before.version)
+
+    def test_events_can_be_asked_for_again_from_any_number(self, adapter: Adapter) -> None:
+        events = list(adapter.events(0, 200))
+        assert events, "the scheduler of this suite needs jobs"
+        numbers = [event.number for event in events]
+        assert numbers == sorted(set(numbers))
+        assert numbers[0] > 0
+        for place in range(0, len(events) - 1, max(1, len(events) // 20)):
+            following = events[place + 1 : place + 8]
+            assert list(adapter.events(numbers[place], len(following))) == following
+        assert list(adapter.events(0, 1)) == events[:1]
+
+    def test_events_tell_a_job_from_its_submission_on(self, adapter: Adapter) -> None:
+        submitted: set[str] = set()
+        for event in adapter.events(0, 1000):
+            assert (event.facts is not None) == (event.kind == "submit")
+            assert event.ran_ms is None or event.kind == "finish"
+            if event.facts is not None:
+                assert event.facts.label == event.label
+                submitted.add(event.label)
+            assert event.label in submitted
+        assert submitted
+
+    def test_a_state_is_one_of_this_cluster(self, adapter: Adapter) -> None:
+        cluster, state = adapter.identity().cluster, adapter.state()
+        jobs = state.snapshot.jobs
+        assert len(set(state.labels)) == len(state.labels) == len(jobs)
+        assert [job.id for job in jobs] == sorted({job.id for job in jobs})
+        held: dict[tuple[int, int], int] = {}
+        for label, job in zip(state.labels, jobs, strict=True):
+            assert job.facts.label == label
+            assert cluster.home(job.facts.vc) == job.home
+            assert job.facts.submit_ms <= state.snapshot.now_ms
+            assert sum(gpus for _, gpus in job.nodes) == (
+                job.facts.gpus if job.state is JobState.RUNNING else 0
+            )
+            if job.partner is None or job.partner > job.id:  # two that share GPUs count once
+                for node, gpus in job.nodes:
+                    held[job.home, node] = held.get((job.home, node), 0) + gpus
+        for (home, node), gpus in held.items():
+            assert 0 <= node < cluster.vcs[home].nodes
+            assert gpus <= cluster.vcs[home].gpus_per_node
+
+    def test_a_state_holds_the_jobs_that_events_tell_of(self, adapter: Adapter) -> None:
+        before, _ = _told(adapter)
+        labels = set(adapter.state().labels)
+        submitted, ended = _told(adapter)
+        assert labels <= submitted
+        assert before - ended <= labels
+
+    def test_who_does_not_answer_is_unreachable(self) -> None:
+        adapter = self.unreachable()
+        change = Change("nowhere", Knobs({}), 1)
+        calls: list[Callable[[], object]] = [
+            *(adapter.identity, adapter.now_ms, adapter.in_force, adapter.state),
+            *(lambda: adapter.events(0, 1), lambda: adapter.apply(change)),
+        ]
+        for call in calls:
+            with pytest.raises(Unreachable):
+                call()
+
+
+def _setting(adapter: Adapter) -> tuple[Knobs, int]:
+    in_force = adapter.in_force()
+    return in_force.knobs, in_force.version
+
+
+def _told(adapter: Adapter) -> tuple[set[str], set[str]]:
+    """Return the jobs that events tell were submitted, and those they tell have ended."""
+    submitted, ended, last = set[str](), set[str](), 0
+    while found := adapter.events(last, 1000):
+        last = max(event.number for event in found)
+        submitted |= {event.label for event in found if event.kind == "submit"}
+        ended |= {event.label for event in found if event.kind in ("finish", "cancel")}
+    return submitted, ended
+
+
+def _values(knob: Knob) -> list[Value]:
+    """Return some legal values of a knob."""
+    if knob.kind in ("choice", "bool"):
+        return [*knob.choices] if knob.kind == "choice" else [False, True]
+    top = knob.high if math.isfinite(knob.high) else 4 * max(1.0, knob.low)
+    ends = [knob.project((end,) if knob.kind == "list" else end) for end in (knob.low, top)]
+    return [*ends, knob.default]
+
+
+def _another(space: Space, knobs: Knobs) -> Knobs:
+    """Return a legal setting that differs from one."""
+    for knob in space.knobs:
+        for value in _values(knob):
+            found = space.project({**knobs, knob.name: value})
+            if found != knobs:
+                return found
+    raise AssertionError("this space holds a single setting: nothing can be tuned")
+
+
+def _illegal(space: Space, knobs: Knobs) -> list[Knobs]:
+    """Return settings that break a rule: unknown, missing, beyond a bound, of no choice."""
+    first = space.knobs[0]
+    found = [
+        Knobs({**knobs, "no-such-knob": 1}),
+        Knobs({name: value for name, value in knobs.items() if name != first.name}),
+    ]
+    for knob in space.knobs:
+        if knob.kind == "choice":
+            found.append(Knobs({**knobs, knob.name: "no-such-choice"}))
+        elif knob.kind in ("int", "fraction"):
+            below = knob.low - 1
+            found.append(Knobs({**knobs, knob.name: int(below) if knob.kind == "int" else float(below)}))
+    return found

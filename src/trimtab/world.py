@@ -30,3 +30,8 @@ def cpu_s() -> float:
 def wall_s() -> float:
     """Return wall-clock seconds from an arbitrary origin, for durations only."""
     return time.monotonic()
+
+
+def epoch_ms() -> int:
+    """Return the wall clock in ms since 1970, UTC; it may jump, and is for what people read."""
+    return time.time_ns() // 1_000_000

@@ -78,6 +78,7 @@ def test_stages_are_the_folders() -> None:
 
 def test_what_takes_long_to_import_waits_until_it_is_needed() -> None:
     slow = {"scipy", "lightgbm", "xgboost", "joblib", "dask", "ray", "pooch", "causallearn", "optuna"}
+    slow |= {"sqlalchemy", "alembic", "psycopg"}
     program = "import sys, trimtab.cli.app; print(*{name.split('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert not slow & set(loaded.stdout.split()), "import it in the function that needs it, and say why"

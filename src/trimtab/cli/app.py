@@ -13,7 +13,7 @@ from types import FrameType
 import typer
 
 from trimtab import __version__
-from trimtab.cli import demo, inspect, records, run, study, trace, tuning
+from trimtab.cli import demo, inspect, records, run, serve, study, trace, tuning
 from trimtab.cli.options import USER_MODULE
 from trimtab.errors import InvariantError, TrimtabError
 
@@ -40,6 +40,13 @@ app.command()(tuning.evaluate)
 app.add_typer(study.app, name="study")
 app.command()(records.replay)
 app.command()(records.diagnose)
+app.command()(serve.serve)
+app.command()(serve.status)
+app.command()(serve.approve)
+app.command()(serve.rollback)
+app.command()(serve.pause)
+app.command()(serve.resume)
+app.command()(serve.reload)
 app.command()(inspect.doctor)
 
 

@@ -37,7 +37,8 @@ from trimtab.simulate.speed_files import open_speeds
 from trimtab.studies.ablations import ABLATIONS
 from trimtab.studies.lines import Plan
 from trimtab.traces.loader import load
-from trimtab.traces.trace import LONGEST_MS, Trace
+from trimtab.traces.spans import duration_ms
+from trimtab.traces.trace import Trace
 from trimtab.world import Seeds
 
 Format = Literal["text", "json"]
@@ -162,25 +163,6 @@ _SEED_MAX = 2**63 - 1
 
 # How modules of users' own policies are called: what comes from them is recognised by it.
 USER_MODULE = "trimtab_user_policy_"
-
-_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def duration_ms(name: str, text: str) -> int:
-    """Read `90s`, `30m`, `1h`, `2d`, or plain seconds.
-
-    Raises:
-        ConfigError: If the text is none of these.
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
-    if found is None:
-        raise ConfigError(
-            f"{name} = {text!r}: it must be a time such as 90s, 30m, 1h or 2d; nothing was run."
-        )
-    time_ms = float(found[1]) * _UNITS_MS[found[2] or "s"]
-    if time_ms > LONGEST_MS:
-        raise ConfigError(f"{name} = {text!r}: it must be at most 1,000 years; nothing was run.")
-    return round(time_ms)
 
 
 def open_trace(

@@ -20,11 +20,12 @@ from trimtab.knobs import Knobs, write
 from trimtab.report.evaluate import evaluate_page
 from trimtab.report.lines import Evaluation, Statistics
 from trimtab.report.page import write_page
+from trimtab.search.generation import PAPER, PLUS
 from trimtab.simulate.mix import USUAL_MIX
 from trimtab.simulate.run import NO_CURVES, spread_of
 from trimtab.simulate.trials import open_trials
 from trimtab.studies.evaluate import evaluate as walk_forward
-from trimtab.studies.lines import LINES, PAPER, PLUS, silent
+from trimtab.studies.lines import LINES, silent
 from trimtab.studies.request import Request
 from trimtab.studies.tune import Tuned, tune_at
 from trimtab.studies.uncertainty import statistics_of

@@ -32,6 +32,7 @@ BACKTESTED = "backtested"  # the method that the last week's backtest says to us
 NO_ARRIVALS = "none"
 ARRIVALS = (*METHODS, BACKTESTED)  # those that look at the last hour
 FUTURES_MAX = 64
+_HOUR_MS = 3_600_000
 _UNIFORMS = 1 << 16  # jobs that have numbers of their own
 
 Own = tuple[int, ...]  # names the random streams of futures that only one setting meets
@@ -66,6 +67,15 @@ class Forecasting:
         for name, time_ms in (("arrivals", self.arrivals_ms), ("run-on", self.run_on_ms)):
             if not 0 < time_ms <= LONGEST_MS:
                 raise ConfigError(f"{name} = {time_ms} ms: it must be 1 .. {LONGEST_MS} ms; nothing was run.")
+
+
+# AutoSched's own, and those of which several an hour are pooled over many hours.
+PAPER = Forecasting(
+    arrivals="nearest", remaining="paper", futures=1, arrivals_ms=_HOUR_MS, run_on_ms=_HOUR_MS
+)
+PLUS = Forecasting(
+    arrivals=DAY_BY_DAY, remaining="kaplan-meier", futures=3, arrivals_ms=DAY_MS, run_on_ms=DAY_MS
+)
 
 
 class Generation:

@@ -20,7 +20,7 @@ from trimtab.search.causal_search import PAPER as PAPER_RULES
 from trimtab.search.causal_search import Rules
 from trimtab.search.evidence import Pooling
 from trimtab.search.futures import snapshot_at
-from trimtab.search.generation import Forecasting, Generation, digest_of
+from trimtab.search.generation import PAPER, PLUS, Forecasting, Generation, digest_of
 from trimtab.search.scene import Scene
 from trimtab.search.space import SearchSpace
 from trimtab.search.spaces import search_space
@@ -55,12 +55,6 @@ _HOUR_MS = 3_600_000
 _BACKGROUND_MIN_MS = 60_000
 BUDGET_MAX = 1_000_000
 
-PAPER = Forecasting(
-    arrivals="nearest", remaining="paper", futures=1, arrivals_ms=_HOUR_MS, run_on_ms=_HOUR_MS
-)
-PLUS = Forecasting(
-    arrivals="days-ago", remaining="kaplan-meier", futures=3, arrivals_ms=DAY_MS, run_on_ms=DAY_MS
-)
 POOLING = Pooling()
 
 Progress = Callable[[str, float], None]

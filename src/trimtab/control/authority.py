@@ -1,0 +1,95 @@
+"""Who may ask a scheduler, and who may change it: addresses, tokens and certificates; needs nothing."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trimtab.errors import ConfigError
+
+Scope = Literal["read", "write"]
+
+# Long enough not to be guessed.
+TOKEN_LEAST = 16
+_TOKEN = re.compile(r"[!-~]+")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):(\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a client must show: one token to read, another to read and write; an empty one lets nobody in.
+
+    Raises:
+        ConfigError: If both are empty, one is too short or not plain text, or they are the same.
+    """
+
+    read: str = field(default="", repr=False)
+    write: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        given = [token for token in (self.read, self.write) if token]
+        if not given:
+            raise ConfigError("a server needs a token: without one anybody could ask; nothing was started.")
+        for token in given:
+            check_token(token)
+        if self.read == self.write:
+            raise ConfigError("the tokens to read and to write are the same; nothing was started.")
+
+    def scope(self, shown: str) -> Scope | None:
+        """Return what a token allows, None for nothing; takes as long whatever is shown."""
+        writes = _is_same(shown, self.write)
+        reads = _is_same(shown, self.read)
+        return "write" if writes else "read" if reads else None
+
+
+def _is_same(shown: str, token: str) -> bool:
+    return hmac.compare_digest(shown.encode(), token.encode()) and bool(token)
+
+
+def check_token(token: str) -> None:
+    """Refuse a token that could be guessed or cannot be sent.
+
+    Raises:
+        ConfigError: If so.
+    """
+    if len(token) < TOKEN_LEAST or not _TOKEN.fullmatch(token):
+        raise ConfigError(
+            f"a token needs at least {TOKEN_LEAST} characters, none of them blank or beyond ASCII; "
+            "nothing was started."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a server proves itself with: certificate chain and private key, both PEM."""
+
+    chain: bytes
+    key: bytes = field(repr=False)
+
+
+def check_address(address: str, *, is_secret: bool) -> None:
+    """Refuse an address that is none, and one beyond this machine for what is not kept secret on the way.
+
+    Raises:
+        ConfigError: If so.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None or int(found[2]) > 65_535:
+        raise ConfigError(f"address {address!r:.100}: it must be HOST:PORT; nothing was started.")
+    if not is_secret and not _is_loopback(found[1].strip("[]")):
+        raise ConfigError(
+            f"address {address}: beyond this machine a token goes over TLS only; give certificates, "
+            "or use 127.0.0.1; nothing was started."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,201 @@
+"""Entries of the control loop's journal: what one is, and what can be asked about them.
+
+Every question takes a connection of `control.store` and sees the journal as that does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import sqlalchemy as sa
+
+from trimtab import __version__
+from trimtab.control.journal import plain
+from trimtab.control.store import ENTRIES
+from trimtab.errors import InvariantError
+
+EntryKind = Literal[
+    "state",
+    "forecast",
+    "trial",
+    "verdict",
+    "intent",
+    "receipt",
+    "read_back",
+    "rollback",
+    "pause",
+    "resume",
+    "breaker",
+    "settings",
+    "start",
+    "stop",
+]
+Outcome = Literal["confirmed", "rolled_back", "refused", "unknown"]
+
+KINDS: tuple[EntryKind, ...] = get_args(EntryKind)
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+CLOSING: tuple[Outcome, ...] = ("confirmed", "rolled_back", "refused")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """What an entry was made by; each is a version or a digest, None where there was no such thing.
+
+    Attributes:
+        trimtab: The package. trace_schema: The columns of traces. policy: The policy's code.
+        model: The forecast's or the search's model. graph: The causal graph.
+    """
+
+    trimtab: str = __version__
+    trace_schema: str | None = None
+    policy: str | None = None
+    model: str | None = None
+    graph: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry.
+
+    Attributes:
+        number: From 1, without a gap. wall_ms: When it was written, ms since 1970, UTC.
+        at_ms: What the scheduler's clock said. key: Of the change it belongs to.
+        body: Plain JSON; numbers are finite, or null.
+    """
+
+    number: int
+    wall_ms: int
+    at_ms: int
+    kind: EntryKind
+    key: str | None
+    body: Mapping[str, Any]
+    versions: Versions
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of the change, if this entry says so."""
+        found: Outcome | None = self.body.get("outcome")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Trials of one version of everything, oldest first, and how many of other versions there are."""
+
+    entries: tuple[Entry, ...]
+    left_out: int
+
+    def note(self) -> str:
+        """Return what is to be said about those that were left out."""
+        total = len(self.entries) + self.left_out
+        return (
+            f"{self.left_out} of {total} trials are of other versions and left out" if self.left_out else ""
+        )
+
+
+def body_text(kind: EntryKind, body: Mapping[str, Any], key: str | None) -> str:
+    """Return the JSON text of an entry's body; a number that is not finite becomes null.
+
+    Raises:
+        InvariantError: If there is no such entry: its kind, key, outcome or body is not allowed.
+    """
+    outcome = body.get("outcome")
+    if kind not in KINDS:
+        raise InvariantError(f"entry of kind {kind!r}: there is no such kind; nothing was written.")
+    if outcome is not None and outcome not in OUTCOMES:
+        raise InvariantError(f"{kind} with outcome {outcome!r}: there is no such one; nothing was written.")
+    if key is None and (kind == "intent" or outcome in ("rolled_back", "refused", "unknown")):
+        raise InvariantError(f"{kind} without the key of its change; nothing was written.")
+    if kind == "intent" and outcome is not None:
+        raise InvariantError("an intent has no outcome of its own; nothing was written.")
+    try:
+        return _text(plain(body))
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InvariantError(f"{kind}: its body is no plain JSON ({problem}); nothing was written.") from None
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _versions_text(versions: Versions) -> str:
+    return _text(asdict(versions))
+
+
+def insert(connection: sa.Connection, entry: Entry, text: str) -> None:
+    """Write an entry, whose body has that text."""
+    connection.execute(
+        ENTRIES.insert().values(
+            number=entry.number,
+            wall_ms=entry.wall_ms,
+            at_ms=entry.at_ms,
+            kind=entry.kind,
+            key=entry.key,
+            outcome=entry.outcome,
+            body=text,
+            versions=_versions_text(entry.versions),
+        )
+    )
+
+
+def _entry(row: sa.Row[Any]) -> Entry:
+    return Entry(
+        number=row.number,
+        wall_ms=row.wall_ms,
+        at_ms=row.at_ms,
+        kind=row.kind,
+        key=row.key,
+        body=json.loads(row.body),
+        versions=Versions(**json.loads(row.versions)),
+    )
+
+
+def selected(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Entry, ...]:
+    """Return the entries that a query for whole rows finds."""
+    return tuple(_entry(row) for row in connection.execute(query))
+
+
+def last_number(connection: sa.Connection) -> int:
+    """Return the number of the last entry, which is never exported; 0 = none."""
+    return connection.scalar(sa.select(sa.func.max(ENTRIES.c.number))) or 0
+
+
+def has_intent(connection: sa.Connection, key: str | None) -> bool:
+    """Return whether a change was begun."""
+    query = sa.select(ENTRIES.c.number).where(ENTRIES.c.kind == "intent", ENTRIES.c.key == key)
+    return connection.scalar(query) is not None
+
+
+def entries_after(
+    connection: sa.Connection, after: int, kinds: Collection[EntryKind] | None, limit: int | None
+) -> tuple[Entry, ...]:
+    """Return at most so many entries with larger numbers, of these kinds, oldest first."""
+    query = sa.select(ENTRIES).where(ENTRIES.c.number > after).order_by(ENTRIES.c.number).limit(limit)
+    return selected(connection, query if kinds is None else query.where(ENTRIES.c.kind.in_(sorted(kinds))))
+
+
+def open_changes(connection: sa.Connection) -> tuple[Entry, ...]:
+    """Return the intents that have no outcome, oldest first."""
+    later = ENTRIES.alias()
+    closed = sa.exists().where(later.c.key == ENTRIES.c.key, later.c.outcome.in_(CLOSING))
+    query = sa.select(ENTRIES).where(ENTRIES.c.kind == "intent", ~closed).order_by(ENTRIES.c.number)
+    return selected(connection, query)
+
+
+def last_confirmed(connection: sa.Connection) -> Entry | None:
+    """Return the last entry whose outcome is that what was desired is in force."""
+    query = sa.select(ENTRIES).where(ENTRIES.c.outcome == "confirmed")
+    found = selected(connection, query.order_by(ENTRIES.c.number.desc()).limit(1))
+    return found[0] if found else None
+
+
+def samples(connection: sa.Connection, versions: Versions) -> Samples:
+    """Return the trials that were made by exactly these versions, and count the others."""
+    trials = ENTRIES.c.kind == "trial"
+    total = connection.scalar(sa.select(sa.func.count()).where(trials)) or 0
+    query = sa.select(ENTRIES).where(trials, ENTRIES.c.versions == _versions_text(versions))
+    found = selected(connection, query.order_by(ENTRIES.c.number))
+    return Samples(found, total - len(found))

@@ -1,0 +1,350 @@
+"""The jobs of a live scheduler as far as they are known: its events and states, put together to a scene.
+
+Events may come twice, late or out of order. Each is taken once, by its number, and a job is what all of its
+events together say, whatever their order. A state says who is there; where it contradicts events, it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from trimtab.cluster import Cluster, Placement
+from trimtab.control.adapter import JobEvent, State
+from trimtab.curve import FULL_SPEED_PPM
+from trimtab.errors import TrimtabError
+from trimtab.forecast.durations import HistoryEstimator
+from trimtab.forecast.history import NEVER_MS, Integers, Past
+from trimtab.forecast.throughput import Throughput
+from trimtab.job import JobFacts, JobState, JobView
+from trimtab.knobs import Knobs
+from trimtab.search.scene import Scene
+from trimtab.search.space import SearchSpace
+from trimtab.simulate.state import Environment, Snapshot
+from trimtab.simulate.workload import Estimator
+from trimtab.traces.trace import DAY_MS
+
+# Older jobs are forgotten, unless they are still there: forecasts look back four weeks.
+MEMORY_MS = 35 * DAY_MS
+
+# Numbers of events so far behind the latest one are taken to have been seen.
+WINDOW = 4096
+
+# A state lacks jobs now and then that ended a moment ago; more than this share is a torn one.
+_LACKING_MAX = 0.1
+
+_MOVES = {"start": 1, "preempt": 0, "finish": 0, "cancel": 0}
+
+
+class Torn(TrimtabError):
+    """A state contradicts itself or what is known: nothing may be decided on it."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a job; `serial` is the order in which jobs were first heard of."""
+
+    serial: int
+    facts: JobFacts | None = None
+    moves: set[tuple[int, int, bool]] = field(default_factory=set)  # time, event, whether it runs from then
+    ended_ms: int = NEVER_MS
+    cancelled: bool = False
+    ran_ms: int | None = None  # as the scheduler said of a completed job
+    seen_ms: int | None = None  # of the last state that held it
+    done_ms: int = 0  # work done by then
+    vanished: bool = False  # it was there, is not any more, and nobody said how it ended
+
+    def worked_ms(self, now_ms: int) -> int:
+        """Return how long it has run by an instant, as its events have it."""
+        total_ms, since_ms = 0, None
+        for time_ms, _, runs in sorted(self.moves):
+            if since_ms is not None:
+                total_ms += max(0, min(time_ms, now_ms) - since_ms)
+            since_ms = time_ms if runs and time_ms < now_ms else None
+        return total_ms if since_ms is None else total_ms + now_ms - since_ms
+
+
+class Register:
+    """All jobs heard of within the memory, and the scenes they make.
+
+    Attributes:
+        after: The number after which the scheduler is to be asked for events; some come twice.
+        events: How many were taken, each once.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, _Known] = {}
+        self._numbers: set[int] = set()
+        self._latest = 0
+        self._serial = 0
+        self._labels: dict[tuple[str, str], int] = {}
+        self._numbered = 0
+        self._missed: frozenset[str] = frozenset()
+        self._unlearned: list[str] = []  # jobs that have completed, of which estimates have not learned yet
+        self._estimator = HistoryEstimator()
+        self.events = 0
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def after(self) -> int:
+        return max(0, self._latest - WINDOW // 8)
+
+    @property
+    def latest(self) -> int:
+        """The largest number of an event so far, 0 before the first."""
+        return self._latest
+
+    def hear(self, events: Iterable[JobEvent]) -> int:
+        """Take events; return how many were new."""
+        new = 0
+        for event in events:
+            if event.number in self._numbers or event.number <= self._latest - WINDOW:
+                continue
+            self._numbers.add(event.number)
+            self._latest = max(self._latest, event.number)
+            self._take(event)
+            new += 1
+        if len(self._numbers) > 2 * WINDOW:
+            self._numbers = {number for number in self._numbers if number > self._latest - WINDOW}
+        self.events += new
+        return new
+
+    def _take(self, event: JobEvent) -> None:
+        job = self._job(event.label)
+        if event.facts is not None:
+            job.facts = event.facts._replace(label=event.label)
+        if event.kind == "submit":
+            return
+        job.moves.add((event.time_ms, event.number, bool(_MOVES[event.kind])))
+        if event.kind in ("finish", "cancel"):
+            job.ended_ms, job.cancelled = event.time_ms, event.kind == "cancel"
+            job.ran_ms = event.ran_ms
+            if event.kind == "finish":
+                self._unlearned.append(event.label)
+
+    def _job(self, label: str) -> _Known:
+        if label not in self._jobs:
+            self._jobs[label] = _Known(self._serial)
+            self._serial += 1
+        return self._jobs[label]
+
+    def see(self, state: State) -> None:
+        """Take a state: who is there, and how far they are.
+
+        Raises:
+            Torn: If a job stands twice in it, more GPUs are held than asked for, or jobs are missing that
+                must be there. What was known stays as it was; a second such state in a row is believed.
+        """
+        now_ms, jobs = state.snapshot.now_ms, state.snapshot.jobs
+        if len(set(state.labels)) != len(jobs) or len(state.labels) != len(jobs):
+            raise Torn("the state names a job twice: nothing is decided on it")
+        for label, job in zip(state.labels, jobs, strict=True):
+            known = self._job(label)
+            known.facts = known.facts or job.facts._replace(label=label)
+            known.seen_ms, known.done_ms, known.vanished = now_ms, job.done // FULL_SPEED_PPM, False
+        lacking = self._lacking(state)
+        again, self._missed = lacking & self._missed, lacking
+        for label in again:
+            self._jobs[label].vanished = True
+        if len(lacking - again) > max(1, _LACKING_MAX * (len(jobs) + len(lacking))):
+            raise Torn(
+                f"the state lacks {len(lacking)} jobs that ought to be there: nothing is decided on it"
+            )
+        self._learn(now_ms)
+        self.forget(now_ms)
+
+    def _learn(self, now_ms: int) -> None:
+        """Let estimates learn of the jobs that completed by an instant, in the order in which they did."""
+        known = [(self._jobs[label].ended_ms, label) for label in self._unlearned if label in self._jobs]
+        ended = sorted((ended_ms, label) for ended_ms, label in known if ended_ms <= now_ms)
+        for ended_ms, label in ended:
+            job = self._jobs[label]
+            if job.facts is not None:
+                self._estimator.observe(job.facts, _ran_ms(job, None, ended_ms, True), ended_ms)
+        self._unlearned = [label for ended_ms, label in known if ended_ms > now_ms]
+
+    def _lacking(self, state: State) -> frozenset[str]:
+        """Return the jobs that are not in a state although nothing says that they have ended."""
+        now_ms, there = state.snapshot.now_ms, set(state.labels)
+        return frozenset(
+            label
+            for label, job in self._jobs.items()
+            if job.facts is not None
+            and job.facts.submit_ms < now_ms < job.ended_ms
+            and not job.vanished
+            and label not in there
+        )
+
+    def forget(self, now_ms: int) -> None:
+        """Drop what is older than the memory and not there any more, and the numbers of its labels."""
+        before_ms = now_ms - MEMORY_MS
+        old = [
+            label
+            for label, job in self._jobs.items()
+            if job.facts is not None
+            and job.facts.submit_ms < before_ms
+            and (job.ended_ms < now_ms or job.vanished)
+        ]
+        for label in old:
+            del self._jobs[label]
+        if old:
+            kept = {key for job in self._jobs.values() if job.facts for key in _label_keys(job.facts)}
+            self._labels = {key: number for key, number in self._labels.items() if key in kept}
+
+    # ---- what they make --------------------------------------------------------------------------
+
+    def _rows(self, state: State) -> list[tuple[str, JobFacts, _Known]]:
+        """Return the jobs known at a state's instant, in submit order."""
+        now_ms, there = state.snapshot.now_ms, set(state.labels)
+        rows = [
+            (label, job.facts, job)
+            for label, job in self._jobs.items()
+            if job.facts is not None and (label in there or self._belongs(job, now_ms))
+        ]
+        return sorted(rows, key=lambda row: (row[1].submit_ms, row[2].serial))
+
+    def _belongs(self, job: _Known, now_ms: int) -> bool:
+        """Whether a job that a state does not hold is part of the past: not if it ended before it ran."""
+        assert job.facts is not None
+        if job.facts.submit_ms >= now_ms:
+            return False
+        return not (job.cancelled and job.ended_ms <= now_ms and job.worked_ms(job.ended_ms) == 0)
+
+    def past(self, state: State) -> tuple[Past, list[JobFacts]]:
+        """Return what is known at a state's instant, nothing later, and what was submitted, by row."""
+        now_ms, there = state.snapshot.now_ms, dict(zip(state.labels, state.snapshot.jobs, strict=True))
+        rows = self._rows(state)
+        facts = [one for _, one, _ in rows]
+        ended = [label not in there and job.ended_ms <= now_ms for label, _, job in rows]
+        past = Past(
+            now_ms=now_ms,
+            submit_ms=_integers([one.submit_ms for one in facts]),
+            gpus=_integers([one.gpus for one in facts]),
+            vc=_integers([self._number("vc", one.vc) for one in facts]),
+            user=_integers([self._number("user", one.user) for one in facts]),
+            name=_integers([self._number("name", one.name) for one in facts]),
+            finish_ms=_integers(
+                [
+                    job.ended_ms if is_over else NEVER_MS
+                    for (_, _, job), is_over in zip(rows, ended, strict=True)
+                ]
+            ),
+            ran_ms=_integers(
+                [
+                    _ran_ms(job, there.get(label), now_ms, is_over)
+                    for (label, _, job), is_over in zip(rows, ended, strict=True)
+                ]
+            ),
+        )
+        return past, facts
+
+    def _number(self, kind: str, label: str | None) -> int:
+        """Return the number of a label, the same one as long as any job in memory has it; -1 for none."""
+        if label is None:
+            return -1
+        key = kind, label
+        if key not in self._labels:
+            self._labels[key] = self._numbered
+            self._numbered += 1
+        return self._labels[key]
+
+    def scene(
+        self,
+        state: State,
+        knobs: Knobs,
+        cluster: Cluster,
+        policy: str,
+        environment: Environment,
+        space: SearchSpace,
+    ) -> Scene:
+        """Return what a search begins with.
+
+        Args:
+            state: Seen already.
+            knobs: In force, as they were read back; the state may say an older setting.
+            environment: With any estimator, policies are told estimates, learned from completed jobs alone.
+        """
+        past, facts = self.past(state)
+        environment = replace(environment, pace=Throughput.of(past.submit_ms.tolist()))
+        if environment.estimator is not None:
+            environment = replace(environment, estimator=self._estimator.fork())
+        return Scene(
+            snapshot=_renumbered(state, facts, knobs, environment.estimator),
+            past=past,
+            facts=facts,
+            first_row=0,
+            cluster=cluster,
+            policy=policy,
+            environment=environment,
+            space=space,
+        )
+
+
+def _ran_ms(job: _Known, there: JobView | None, now_ms: int, ended: bool) -> int:
+    if there is not None:
+        return there.done // FULL_SPEED_PPM
+    if ended and job.ran_ms is not None:
+        return job.ran_ms
+    return max(job.worked_ms(min(now_ms, job.ended_ms)), job.done_ms)
+
+
+def _label_keys(facts: JobFacts) -> list[tuple[str, str]]:
+    named = (("vc", facts.vc), ("user", facts.user), ("name", facts.name))
+    return [(kind, label) for kind, label in named if label is not None]
+
+
+def _integers(values: list[int]) -> Integers:
+    return np.array(values, dtype=np.int64)
+
+
+def _renumbered(
+    state: State, facts: Sequence[JobFacts], knobs: Knobs, estimator: Estimator | None
+) -> Snapshot:
+    """Return the state with its jobs numbered by row, and without what only the scheduler may know."""
+    snapshot, rows = state.snapshot, {one.label: row for row, one in enumerate(facts)}
+    ids = {job.id: rows[label] for label, job in zip(state.labels, snapshot.jobs, strict=True)}
+    jobs = []
+    for label, job in zip(state.labels, snapshot.jobs, strict=True):
+        twin = job.copy()
+        twin.id = rows[label]
+        twin.facts = job.facts._replace(label=label)
+        twin.partner = None if job.partner is None else ids.get(job.partner)
+        if estimator is None:
+            twin.estimate_ms = None
+        elif job.estimate_ms is None:
+            twin.estimate_ms = estimator.estimate_ms(twin.id, twin.facts, snapshot.now_ms, 1.0)
+        jobs.append(twin)
+    return replace(
+        snapshot,
+        knobs=knobs,
+        jobs=tuple(sorted(jobs, key=lambda job: job.id)),
+        arrived=len(facts),
+        crossing=tuple(sorted(ids[one] for one in snapshot.crossing if one in ids)),
+        estimator=None,
+    )
+
+
+def check_held(state: State, cluster: Cluster, placement: Placement) -> None:
+    """Refuse a state in which a node has more GPUs in use than it has, shared ones counted once.
+
+    Raises:
+        Torn: If there is one.
+    """
+    held: dict[tuple[int, int], int] = {}
+    counted: set[int] = set()
+    for job in state.snapshot.jobs:
+        if job.state is not JobState.RUNNING or job.partner in counted:
+            continue
+        counted.add(job.id)
+        for node, gpus in job.nodes:
+            held[job.home, node] = held.get((job.home, node), 0) + gpus
+    for (home, node), gpus in held.items():
+        vc = cluster.vcs[home]
+        if gpus > (vc.gpus if placement == "count" else vc.gpus_per_node):
+            raise Torn(
+                f"the state has {gpus} GPUs in use on node {node} of {vc.name}: nothing is decided on it"
+            )

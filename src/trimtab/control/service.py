@@ -1,0 +1,302 @@
+"""The control loop as a program: one thread that ticks and obeys, one that answers, one that searches.
+
+Whoever asks for something is answered by the thread of the loop, between two ticks: nothing is changed by
+anybody else. Settings are read again on SIGHUP or on request; a bad file is refused whole and the old
+settings stay.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from trimtab.control.adapter import Adapter
+from trimtab.control.advising import Searches
+from trimtab.control.journal import plain
+from trimtab.control.loop import Loop
+from trimtab.control.orders import Plant
+from trimtab.control.prometheus import metrics_text
+from trimtab.control.safety import Safety
+from trimtab.control.settings import SchedulerSettings, Settings, read_settings, read_token
+from trimtab.control.status import status_of
+from trimtab.errors import ConfigError, JournalError, TrimtabError
+from trimtab.policies.catalog import find_policy
+from trimtab.search.spaces import search_space
+from trimtab.simulate.run import World
+from trimtab.simulate.trials import LocalTrials
+from trimtab.simulate.workload import Workload
+from trimtab.world import epoch_ms, wall_s
+
+# Parts of entries that are for replay, not for logs.
+_LONG = ("round",)
+
+
+class Clock:
+    """The loop's own clock: ms at the scheduler's pace; goes on over restarts, and never back in one run."""
+
+    def __init__(self, pace: float) -> None:
+        self._pace, self._epoch_ms, self._began_s = pace, epoch_ms(), wall_s()
+
+    def __call__(self) -> int:
+        return round((self._epoch_ms + (wall_s() - self._began_s) * 1000) * self._pace)
+
+
+def log(event: str, values: Mapping[str, Any]) -> None:
+    """Write one JSON line to stderr."""
+    time = datetime.fromtimestamp(epoch_ms() / 1000, UTC).isoformat(timespec="milliseconds")
+    short = {name: value for name, value in values.items() if name not in _LONG}
+    print(json.dumps(plain({"time": time, "event": event, **short})), file=sys.stderr, flush=True)
+
+
+@dataclass
+class _Wish:
+    """Something asked of the loop's thread."""
+
+    name: str
+    by: str = ""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    answer: Future[str] = field(default_factory=Future)
+
+
+class Service:
+    """The loop of one settings file, until it is stopped.
+
+    Args:
+        path: The settings file.
+
+    Attributes:
+        settings: Those in use.
+        status: How things stand, as of the last tick. metrics: the same for Prometheus.
+
+    Raises:
+        ConfigError: If the settings are not possible.
+        JournalError: If the journal cannot be opened, or another process writes it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from trimtab.control.ledger import Ledger  # SQLAlchemy: optional, and slow to load
+
+        self.settings = settings = read_settings(path)
+        self._path, self._wishes = path, queue.SimpleQueue[_Wish]()
+        self._clock = Clock(settings.scheduler.pace)
+        self._refused = ""
+        self._searcher = ThreadPoolExecutor(1, thread_name_prefix="trimtab-search")
+        self.journal = Ledger.open(settings.journal)
+        try:
+            plant = plant_of(settings.scheduler)
+            self.loop = Loop(
+                open_scheduler(settings.scheduler, path.parent),
+                self.journal,
+                plant,
+                settings.orders,
+                searches_of(settings, plant),
+                self._clock,
+                f"{epoch_ms():x}",
+                log,
+                self._search,
+            )
+            self.loop.start({"settings": settings.digest, "scheduler": settings.scheduler.address})
+        except BaseException:
+            self.journal.close()
+            raise
+        self.status: dict[str, Any] = {}
+        self.metrics = ""
+        self._publish()
+
+    def _search(self, work: Callable[[], Any]) -> Future[Any]:
+        found = self._searcher.submit(work)
+        found.add_done_callback(lambda _: self._wishes.put(_Wish("look")))
+        return found
+
+    def _publish(self) -> None:
+        now_ms = self._clock()
+        told = {"settings": str(self._path), "digest": self.settings.digest, "refused": self._refused or None}
+        self.status = {**plain(status_of(self.loop, now_ms)), "settings": told}
+        self.metrics = metrics_text(self.loop, now_ms)
+
+    # ---- what may be asked, from any thread --------------------------------------------------------
+
+    def ask(self, name: str, by: str, body: Mapping[str, Any] | None = None) -> Future[str]:
+        """Ask the loop for `approve`, `rollback`, `pause`, `resume`, `reload` or `stop`.
+
+        Returns:
+            What happens then, or the refusal, when the loop has come to it.
+        """
+        wish = _Wish(name, by, body or {})
+        self._wishes.put(wish)
+        return wish.answer
+
+    # ---- the loop's thread -------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Tick until somebody asks for a stop."""
+        try:
+            while True:
+                due_ms = self.loop.tick()
+                self._publish()
+                wait_s = (due_ms - self._clock()) / 1000 / self.settings.scheduler.pace
+                if not self._obey(max(0.0, wait_s)):
+                    return
+        finally:
+            self._searcher.shutdown(wait=False, cancel_futures=True)
+            self.journal.close()
+
+    def _obey(self, wait_s: float) -> bool:
+        """Do what is asked for within a time; return whether to go on."""
+        try:
+            wish = self._wishes.get(timeout=wait_s)
+        except queue.Empty:
+            return True
+        if wish.name == "stop":
+            with suppress(JournalError):
+                self.loop.stop()
+            wish.answer.set_result("stopped")
+            return False
+        try:
+            wish.answer.set_result(self._done(wish))
+        except TrimtabError as refusal:
+            log("refused", {"wish": wish.name, "by": wish.by, "reason": str(refusal)})
+            wish.answer.set_exception(refusal)
+        self._publish()
+        return True
+
+    def _done(self, wish: _Wish) -> str:
+        match wish.name:
+            case "look":
+                return ""
+            case "approve":
+                return self.loop.approve(wish.by, wish.body.get("key"))
+            case "rollback":
+                return self.loop.rollback(wish.by)
+            case "pause":
+                return self.loop.pause(wish.by)
+            case "resume":
+                return self.loop.resume(wish.by)
+            case "reload":
+                return self._reload()
+        raise ConfigError(f"there is no command {wish.name!r:.40}.")
+
+    def _reload(self) -> str:
+        """Take up the settings file as it is now, or keep all as it was."""
+        try:
+            found = read_settings(self._path)
+            if why := self.settings.needs_restart(found):
+                raise ConfigError(f"{self._path}: {why}; nothing was changed.")
+            plant = plant_of(found.scheduler)
+            again = found.searching != self.settings.searching or _held(found, plant) != _held(
+                self.settings, plant
+            )
+            self.loop.adopt(found.orders, searches_of(found, plant) if again else None, found.digest)
+        except ConfigError as refusal:
+            self._refused = str(refusal)
+            self.loop.refuse_settings(self._refused)
+            raise
+        self.settings, self._refused = found, ""
+        return f"settings {found.digest} are in use"
+
+
+def _held(settings: Settings, plant: Plant) -> frozenset[str]:
+    safety: Safety = settings.orders.safety
+    return safety.held(settings.orders.mode, plant.knobs)
+
+
+def plant_of(scheduler: SchedulerSettings) -> Plant:
+    """Return what a scheduler is taken for."""
+    policy = find_policy(scheduler.policy)
+    world = World(
+        placement=scheduler.placement,
+        restart_cost_s=scheduler.restart_cost_s,
+        estimates=scheduler.estimates,
+    )
+    space = search_space(policy, policy.space.defaults, scheduler.placement)
+    return Plant(scheduler.policy, space, world.environment(Workload([], [])))
+
+
+def searches_of(settings: Settings, plant: Plant) -> Searches:
+    """Return the advisors that settings ask for."""
+    return Searches(settings.searching, LocalTrials(), _held(settings, plant))
+
+
+def open_scheduler(scheduler: SchedulerSettings, folder: Path) -> Adapter:
+    """Return the scheduler that settings name.
+
+    Raises:
+        ConfigError: If it cannot be reached as it is named, or what that needs is not installed.
+    """
+    kind, _, rest = scheduler.address.partition(":")
+    if kind == "simulated":
+        return _simulated(scheduler, rest)
+    try:
+        from trimtab.control.grpc_adapter import GrpcAdapter  # grpcio: optional
+    except ImportError as missing:
+        raise ConfigError(
+            f"scheduler needs {missing.name}; pip install 'trimtab[grpc]'; nothing ran."
+        ) from None
+    roots = scheduler.ca_file.read_bytes() if scheduler.ca_file is not None else None
+    token = read_token(scheduler.token_file)
+    return GrpcAdapter(rest.removeprefix("//"), token, scheduler.policy, roots=roots)
+
+
+def _simulated(scheduler: SchedulerSettings, source: str) -> Adapter:
+    from trimtab.control.simulated import Simulated
+    from trimtab.traces.loader import load
+
+    world = World(
+        placement=scheduler.placement, restart_cost_s=scheduler.restart_cost_s, estimates=scheduler.estimates
+    )
+    workload = world.workload(load(source))
+    return Simulated(
+        workload,
+        scheduler.cluster,
+        scheduler.policy,
+        find_policy(scheduler.policy).space.defaults,
+        world.environment(workload),
+        start_ms=scheduler.start_ms,
+        speedup=scheduler.pace,
+    )
+
+
+def heed_signals(service: Service) -> None:
+    """Reload on SIGHUP, stop on SIGTERM and Ctrl-C; for the main thread."""
+
+    def reload(number: int, frame: FrameType | None) -> None:
+        service.ask("reload", "SIGHUP")
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        service.ask("stop", signal.Signals(number).name)
+
+    signal.signal(signal.SIGHUP, reload)
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+def serve(path: Path) -> None:
+    """Run the loop of a settings file and answer at its address, until stopped.
+
+    Raises:
+        ConfigError: If the settings are not possible, or the address is taken.
+        JournalError: If the journal cannot be opened, or another process writes it.
+    """
+    from trimtab.control.console import Console
+
+    service = Service(path)
+    console = Console(service, service.settings.server)
+    heed_signals(service)
+    try:
+        console.start()
+        log("serving", {"listen": console.address, "settings": service.settings.digest})
+        service.run()
+    finally:
+        console.stop()
+        log("stopped", {"threads": threading.active_count()})

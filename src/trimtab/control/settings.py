@@ -1,0 +1,366 @@
+"""The settings file of `trimtab serve`: one TOML file, read whole or refused whole.
+
+What a change of it may not touch while the program runs is the scheduler, the journal and the address; see
+`Settings.needs_restart`. Paths are taken from the file's own folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from trimtab.cluster import PLACEMENTS, Cluster, Placement
+from trimtab.control.advising import LINES, Searching
+from trimtab.control.authority import Tokens, check_address
+from trimtab.control.guardrails import Guardrails
+from trimtab.control.orders import Orders
+from trimtab.control.safety import MODES, Mode, Safety, Step
+from trimtab.errors import ConfigError, UnknownName
+from trimtab.objective import find_objective
+from trimtab.policies.catalog import find_policy
+from trimtab.search.generation import ARRIVALS, DAY_BY_DAY
+from trimtab.search.sampler import SAMPLERS
+from trimtab.search.tuner import Tuning
+from trimtab.traces.spans import duration_ms
+
+T = TypeVar("T")
+
+_SIZE_MAX = 1 << 20
+_BUDGET_MAX = 10_000
+_ESTIMATES = ("predicted", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings:
+    """Which scheduler, and what it is taken for.
+
+    Attributes:
+        address: `grpc://HOST:PORT`, or `simulated:SOURCE` with a trace that the engine runs.
+        pace: ms of its clock for each ms of ours; 1 but for simulated ones.
+        start_ms: Where a simulated one's clock stands at first, None for its first job.
+        cluster: Of a simulated one; others say it themselves.
+        token_file, ca_file: What a gRPC scheduler is asked with, and what its certificate is checked against.
+    """
+
+    address: str
+    policy: str
+    pace: float
+    start_ms: int | None
+    placement: Placement
+    restart_cost_s: float
+    estimates: str
+    cluster: Cluster
+    token_file: Path | None
+    ca_file: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Where commands, metrics and the page are answered, and who may ask; see `authority`."""
+
+    listen: str
+    read_token_file: Path | None
+    write_token_file: Path | None
+
+    def tokens(self) -> Tokens:
+        """Read the tokens.
+
+        Raises:
+            ConfigError: If one cannot be read, others on this machine can read it, or it is none.
+        """
+        return Tokens(read_token(self.read_token_file), read_token(self.write_token_file))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A settings file.
+
+    Attributes:
+        digest: sha256 of its bytes, first 12 hex digits.
+    """
+
+    path: Path
+    digest: str
+    journal: str
+    scheduler: SchedulerSettings
+    server: ServerSettings
+    orders: Orders
+    searching: Searching
+
+    def needs_restart(self, other: Settings) -> str | None:
+        """Say what of other settings cannot be taken up while the program runs; None if all can."""
+        for name in ("journal", "scheduler", "server"):
+            if getattr(self, name) != getattr(other, name):
+                return f"{name} cannot be changed without a restart"
+        return None
+
+
+def read_token(path: Path | None) -> str:
+    """Return the token in a file, nothing for no file.
+
+    Raises:
+        ConfigError: If it cannot be read, or others on this machine can read it.
+    """
+    if path is None:
+        return ""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise ConfigError(f"token file {path}: others can read it; chmod 600 it; nothing was started.")
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = getattr(problem, "strerror", None) or "is no text"
+        raise ConfigError(f"token file {path}: cannot be read ({reason}); nothing was started.") from None
+
+
+def read_settings(path: Path) -> Settings:
+    """Read a settings file.
+
+    Raises:
+        ConfigError: If it cannot be read, or anything in it is not possible; the message names file and key.
+    """
+    try:
+        data = path.read_bytes()
+        if len(data) > _SIZE_MAX:
+            raise ConfigError(f"{path}: is larger than a settings file can be; nothing was changed.")
+        table = tomllib.loads(data.decode())
+    except OSError as problem:
+        raise ConfigError(f"{path}: cannot be read ({problem.strerror}); nothing was changed.") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as problem:
+        raise ConfigError(f"{path}: is no TOML ({problem}); nothing was changed.") from None
+    try:
+        return _settings(path, hashlib.sha256(data).hexdigest()[:12], _Table(table, ""))
+    except ConfigError as problem:
+        sentence = str(problem).replace("; nothing was run.", "").replace(" Nothing was run.", "")
+        raise ConfigError(f"{path}: {sentence.rstrip('.')}; nothing was changed.") from None
+
+
+class _Table:
+    """A table of the file, of which each key is taken once; what is left over is refused."""
+
+    def __init__(self, values: Mapping[str, Any], name: str) -> None:
+        self._values, self._name = dict(values), name
+        self._known: list[str] = []
+
+    def take(self, key: str, kind: Callable[[str, Any], T], otherwise: Any = ...) -> T:
+        """Return a value; `kind` reads it and refuses what it should not be."""
+        self._known.append(key)
+        name = f"{self._name}{key}"
+        if key not in self._values:
+            if otherwise is ...:
+                raise ConfigError(f"{name} is missing")
+            return cast(T, otherwise)
+        return kind(name, self._values.pop(key))
+
+    def table(self, key: str) -> _Table:
+        """Return a table in this one, empty if it is not there."""
+        found = self.take(key, _table, {})
+        return _Table(found, f"{self._name}{key}.")
+
+    def rest(self) -> dict[str, Any]:
+        """Return all that has not been taken."""
+        values, self._values = self._values, {}
+        return values
+
+    def done(self) -> None:
+        """Refuse what nobody knows."""
+        for key in self._values:
+            raise UnknownName("setting", f"{self._name}{key}", [f"{self._name}{one}" for one in self._known])
+
+
+def _table(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{name} must be a table")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{name} = {value!r:.60}: it must be a text")
+    return value
+
+
+def _names(name: str, value: Any) -> frozenset[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ConfigError(f"{name} = {value!r:.60}: it must be a list of names")
+    return frozenset(value)
+
+
+def _span(name: str, value: Any) -> int:
+    found = duration_ms(name, value if isinstance(value, str) else "?")
+    if found <= 0:
+        raise ConfigError(f"{name} = {value!r}: it must be longer than nothing")
+    return found
+
+
+def _span_or_none(name: str, value: Any) -> int:
+    return duration_ms(name, value if isinstance(value, str) else "?")
+
+
+def _background(name: str, value: Any) -> int | None:
+    return None if value == "off" else _span(name, value)
+
+
+def _number(low: float, high: float) -> Callable[[str, Any], float]:
+    def read(name: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ConfigError(f"{name} = {value!r:.60}: it must be a number, {low:g} .. {high:g}")
+        return float(value)
+
+    return read
+
+
+def _whole(low: int, high: int) -> Callable[[str, Any], int]:
+    def read(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ConfigError(f"{name} = {value!r:.60}: it must be a whole number, {low} .. {high}")
+        return value
+
+    return read
+
+
+def _one_of(kind: str, known: Any) -> Callable[[str, Any], str]:
+    def read(name: str, value: Any) -> str:
+        if value not in known:
+            raise UnknownName(kind, str(value), known)
+        return str(value)
+
+    return read
+
+
+def _settings(path: Path, digest: str, file: _Table) -> Settings:
+    mode = cast(Mode, file.take("mode", _one_of("mode", MODES)))
+    journal, seed = file.take("journal", _text), file.take("seed", _whole(0, 2**63 - 1), 0)
+    scheduler = _scheduler(file.table("scheduler"), path.parent)
+    server = _server(file.table("server"), path.parent)
+    search, guardrails = file.table("search"), file.table("guardrails")
+    orders = _orders(
+        mode, search, guardrails, line := search.take("line", _one_of("line", LINES), "trimtab-plus")
+    )
+    searching = _searching(search, line, orders.rails, seed)
+    for table in (search, guardrails, file):
+        table.done()
+    orders.safety.check(mode, find_policy(scheduler.policy).space)
+    return Settings(
+        path=path,
+        digest=digest,
+        journal=journal,
+        scheduler=scheduler,
+        server=server,
+        orders=orders,
+        searching=searching,
+    )
+
+
+def _scheduler(table: _Table, folder: Path) -> SchedulerSettings:
+    address = table.take("address", _text)
+    kind, _, rest = address.partition(":")
+    if kind not in ("grpc", "simulated") or not rest:
+        raise ConfigError(
+            f"scheduler.address = {address!r:.60}: it must be grpc://HOST:PORT or simulated:SOURCE"
+        )
+    policy = table.take("policy", _text)
+    find_policy(policy)
+    found = SchedulerSettings(
+        address=address,
+        policy=policy,
+        pace=table.take("pace", _number(0.001, 100_000), 1.0),
+        start_ms=table.take("start", _span, None),
+        placement=cast(Placement, table.take("placement", _one_of("placement", PLACEMENTS), "consolidated")),
+        restart_cost_s=table.take("restart_cost_s", _number(0, 86_400), 62.0),
+        estimates=table.take("estimates", _one_of("kind of estimates", _ESTIMATES), "predicted"),
+        cluster=Cluster.pool(
+            table.take("nodes", _whole(1, 100_000), 80), table.take("gpus_per_node", _whole(1, 1000), 8)
+        ),
+        token_file=_file(table, "token_file", folder),
+        ca_file=_file(table, "ca_file", folder),
+    )
+    if kind == "grpc" and found.token_file is None:
+        raise ConfigError("scheduler.token_file is missing: a scheduler is not asked without a token")
+    table.done()
+    return found
+
+
+def _file(table: _Table, key: str, folder: Path) -> Path | None:
+    name = table.take(key, _text, None)
+    return None if name is None else folder / name
+
+
+def _server(table: _Table, folder: Path) -> ServerSettings:
+    listen = table.take("listen", _text, "127.0.0.1:8765")
+    check_address(listen, is_secret=False)
+    found = ServerSettings(
+        listen=listen,
+        read_token_file=_file(table, "read_token_file", folder),
+        write_token_file=_file(table, "write_token_file", folder),
+    )
+    table.done()
+    return found
+
+
+def _orders(mode: Mode, search: _Table, table: _Table, line: str) -> Orders:
+    usual = Safety()
+    safety = Safety(
+        read_only=table.take("read_only", _names, frozenset()),
+        canary=table.take("canary", _text, None),
+        steps={name: Step.of(name, value) for name, value in table.table("steps").rest().items()},
+        confirm_ms=table.take("confirm", _span, usual.confirm_ms),
+        state_age_max_ms=table.take("state_age", _span, usual.state_age_max_ms),
+        history_min_ms=table.take("history", _span_or_none, usual.history_min_ms),
+        score_ms=table.take("score_after", _span, usual.score_ms),
+        losses_max=table.take("losses", _whole(1, 1000), usual.losses_max),
+        loss_below=table.take("loss_below", _number(0, 1), usual.loss_below),
+        failures_max=table.take("failures", _whole(1, 1000), usual.failures_max),
+        proposal_ms=table.take("proposal", _span, usual.proposal_ms),
+    )
+    rails = Guardrails(
+        gain_min=table.take("gain_min", _number(1, 100), 1.1 if line == "trimtab" else 1.0),
+        dwell_ms=table.take("dwell", _span, 1_800_000),
+        return_ms=table.take("return", _span_or_none, 10_800_000),
+        belief_min=table.take("belief_min", _number(0, 1), 0.6),
+    )
+    background_ms = search.take("background", _background, 300_000)
+    interval_ms = search.take("interval", _span, 3_600_000)
+    if rails.dwell_ms <= safety.confirm_ms:
+        raise ConfigError("guardrails.dwell must be longer than guardrails.confirm")
+    return Orders(
+        mode=mode,
+        rails=rails,
+        safety=safety,
+        interval_ms=interval_ms,
+        background_ms=background_ms,
+        poll_ms=search.take("poll", _span, 60_000),
+    )
+
+
+def _searching(table: _Table, line: str, rails: Guardrails, seed: int) -> Searching:
+    own = LINES[line]
+    forecasting = replace(
+        own,
+        futures=table.take("futures", _whole(1, 64), own.futures),
+        arrivals=table.take("arrivals", _one_of("arrival forecaster", (*ARRIVALS, DAY_BY_DAY)), own.arrivals),
+        arrivals_ms=table.take("arrivals_horizon", _span, own.arrivals_ms),
+        run_on_ms=table.take("run_on", _span, own.run_on_ms),
+    )
+    tuning = Tuning(
+        objective=find_objective(table.take("objective", _text, "wait")),
+        sampler=table.take("sampler", _one_of("sampler", SAMPLERS), "bluefin"),
+        budget=table.take("budget", _whole(1, _BUDGET_MAX), 80),
+    )
+    return Searching(line=line, tuning=tuning, rails=rails, forecasting=forecasting, seed=seed)
+
+
+def address_of(path: Path) -> tuple[str, Tokens]:
+    """Return where a running server of a settings file answers, and what to show it.
+
+    Raises:
+        ConfigError: If the file or a token cannot be read.
+    """
+    server = read_settings(path).server
+    files = server.read_token_file, server.write_token_file
+    read, write = (read_token(one) if one and os.access(one, os.R_OK) else "" for one in files)
+    return server.listen, Tokens(read, write)

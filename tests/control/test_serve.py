@@ -1,0 +1,321 @@
+"""`trimtab serve` as a process, and all that talks to it over its address."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.control.settings import read_settings
+from trimtab.errors import ConfigError
+
+READ, WRITE = "a-token-that-reads", "a-token-that-writes"
+
+FILE = """
+mode = "{mode}"
+journal = "sqlite:///{folder}/journal.db"
+
+[scheduler]
+address = "simulated:synthetic:philly?days=2&seed=3&load=0.3"
+policy = "fifo"
+pace = 600
+start = "30h"
+nodes = 14
+
+[server]
+listen = "127.0.0.1:{port}"
+read_token_file = "read.token"
+write_token_file = "write.token"
+
+[search]
+line = "trimtab"
+budget = 4
+background = "off"
+interval = "30m"
+
+[guardrails]
+gain_min = 1.0
+belief_min = 0.0
+dwell = "10m"
+confirm = "5m"
+return = "0s"
+"""
+
+
+def _port() -> int:
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _written(folder: Path, mode: str = "auto", port: int = 18765, text: str = FILE) -> Path:
+    for name, token in (("read.token", READ), ("write.token", WRITE)):
+        (folder / name).write_text(token)
+        (folder / name).chmod(0o600)
+    path = folder / "trimtab.toml"
+    path.write_text(text.format(mode=mode, folder=folder, port=port))
+    return path
+
+
+class Running:
+    """A server, its settings file and its port."""
+
+    def __init__(self, folder: Path, mode: str) -> None:
+        self.port = _port()
+        self.path = _written(folder, mode, self.port)
+        self.log = folder / "log"
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            command = [sys.executable, "-m", "trimtab", "serve", "--config", str(self.path)]
+            return subprocess.Popen(command, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    def ask(self, method: str, path: str, token: str = "", body: bytes | None = None) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def status(self) -> dict[str, Any]:
+        code, text = self.ask("GET", "/status", READ)
+        assert code == 200, text
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def wait(self, what: Any, seconds: float = 60) -> dict[str, Any]:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            assert self.process.poll() is None, self.log.read_text()[-2000:]
+            try:
+                found = self.status()
+            except OSError:
+                time.sleep(0.2)
+                continue
+            if what(found):
+                return found
+            time.sleep(0.2)
+        pytest.fail(f"{found}\n{self.log.read_text()[-3000:]}")
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "trimtab", *words, "--config", str(self.path)]
+        return subprocess.run(line, capture_output=True, text=True, timeout=120)
+
+
+@contextmanager
+def _running(folder: Path, mode: str) -> Iterator[Running]:
+    found = Running(folder, mode)
+    try:
+        yield found
+    finally:
+        found.process.kill()
+        found.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with _running(tmp_path_factory.mktemp("served"), "approve") as found:
+        found.wait(lambda status: status["proposal"])
+        yield found
+
+
+def test_status_tells_three_settings(server: Running) -> None:
+    status = server.wait(lambda status: status["proposal"])
+    assert status["mode"] == "approve"
+    assert status["in_force"] == status["written"] == status["desired"] == {"backfill": "strict"}
+    assert status["proposal"]["knobs"] == {"backfill": "skip"}
+    shown = server.command("status")
+    assert shown.returncode == 0, shown.stderr
+    assert "backfill=strict" in shown.stdout
+    assert json.loads(server.command("status", "--format", "json").stdout)["mode"] == "approve"
+
+
+def test_metrics_and_health_need_no_token(server: Running) -> None:
+    code, text = server.ask("GET", "/metrics")
+    assert code == 200
+    assert 'trimtab_mode_info{mode="approve"} 1' in text
+    assert "trimtab_up 1" in text
+    assert server.ask("GET", "/healthz") == (200, "ok\n")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "token", "body", "code", "says"),
+    [
+        ("GET", "/status", "", None, 401, "no token"),
+        ("GET", "/status", "another-token-of-the-right-length", None, 401, "not one of ours"),
+        ("GET", "/status", READ + "x", None, 401, "not one of ours"),
+        ("POST", "/rollback", "", b"{}", 401, "no token"),
+        ("POST", "/rollback", READ, b"{}", 403, "may only read"),
+        ("POST", "/pause", READ, b"{}", 403, "may only read"),
+        ("POST", "/pause", WRITE, b"{", 400, "no JSON"),
+        ("POST", "/pause", WRITE, b"[]", 400, "no JSON object"),
+        ("POST", "/pause", WRITE, b"[" * 60_000, 400, "no JSON"),
+        ("POST", "/pause", WRITE, b'{"by": "<script>"}', 400, "`by` must be a name"),
+        ("POST", "/pause", WRITE, b'{"by": 7}', 400, "`by` must be a name"),
+        ("POST", "/pause", WRITE, b'{"file": "../../etc"}', 400, "the only other thing"),
+        ("POST", "/pause", WRITE, b"x" * 70_000, 413, "more than 65536 bytes"),
+        ("POST", "/approve", WRITE, b'{"key": "no-such"}', 409, "no such proposal waits"),
+        ("GET", "/pause", WRITE, None, 405, ""),
+        ("POST", "/shell", WRITE, b"{}", 404, ""),
+    ],
+)
+def test_what_may_not_be_asked_is_refused(
+    server: Running, method: str, path: str, token: str, body: bytes | None, code: int, says: str
+) -> None:
+    found, text = server.ask(method, path, token, body)
+    assert found == code
+    assert says in text
+    status = server.status()
+    assert status["paused"] is None
+    assert status["change"] is None
+    assert status["in_force"] == {"backfill": "strict"}
+
+
+def test_a_second_server_on_the_same_journal_is_refused(server: Running) -> None:
+    second = server.command("serve")
+    assert second.returncode == 1
+    assert "another trimtab writes this journal" in second.stderr.splitlines()[-1]
+
+
+def test_settings_are_reloaded_or_refused_whole(server: Running) -> None:
+    good = server.path.read_text()
+    server.path.write_text(good.replace('mode = "approve"', 'mode = "bold"'))
+    refused = server.command("reload")
+    assert refused.returncode == 1
+    assert "mode" in refused.stderr
+    server.process.send_signal(signal.SIGHUP)
+    status = server.wait(lambda status: status["settings"]["refused"])
+    assert "unknown mode 'bold'" in status["settings"]["refused"]
+    assert status["mode"] == "approve"
+    server.path.write_text(good.replace("nodes = 14", "nodes = 15"))
+    server.process.send_signal(signal.SIGHUP)
+    server.wait(lambda status: "without a restart" in (status["settings"]["refused"] or ""))
+    server.path.write_text(good.replace("budget = 4", "budget = 5"))
+    done = server.command("reload")
+    assert done.returncode == 0, done.stderr
+    digest = read_settings(server.path).digest
+    assert done.stdout.split() == ["settings", digest, "are", "in", "use"]
+    assert server.status()["settings"] == {"settings": str(server.path), "digest": digest, "refused": None}
+
+
+def test_proposed_approved_rolled_back_paused_killed_and_started_again(tmp_path: Path) -> None:
+    with _running(tmp_path, "approve") as server:
+        server.wait(lambda status: status["proposal"])
+        done = server.command("approve")
+        assert done.returncode == 0, done.stderr
+        server.wait(lambda status: status["in_force"] == {"backfill": "skip"} and not status["change"])
+        assert server.command("pause").stdout.startswith("paused by ")
+        assert "nothing is changed until resume" in server.status()["paused"]
+        back = server.command("rollback")  # a person's word counts although changes are paused
+        assert back.returncode == 0, back.stderr
+        server.wait(lambda status: status["in_force"] == {"backfill": "strict"})
+        server.process.kill()
+        server.process.wait()
+        gone = server.command("status")
+        assert gone.returncode == 1
+        assert "no `trimtab serve` answers there" in gone.stderr
+        server.process = server._start()
+        status = server.wait(lambda status: status["in_force"])
+        assert status["paused"]  # the journal remembers
+        assert status["in_force"] == {"backfill": "strict"}
+        assert server.command("resume").stdout.strip() == "changes may be made again"
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+        events = [json.loads(line)["event"] for line in server.log.read_text().splitlines()]
+        assert events[-1] == "stopped"
+        assert {
+            "start",
+            "verdict",
+            "intent",
+            "receipt",
+            "read_back",
+            "rollback",
+            "pause",
+            "resume",
+            "stop",
+        } <= set(events)
+
+
+# ---- the settings file ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('mode = "auto"', "", "mode is missing"),
+        ('mode = "auto"', 'mode = "canary"', "must name the one knob that may change"),
+        ('mode = "auto"', 'mode = "auto', "is no TOML"),
+        ('mode = "auto"', 'mode = "auto"\nmod = 1', "unknown setting 'mod'; did you mean 'mode'?"),
+        ("[search]", "[serach]", "unknown setting 'serach'; did you mean 'search'?"),
+        ("budget = 4", "budget = 0", "search.budget = 0: it must be a whole number, 1 .. 10000"),
+        ("budget = 4", "budget = true", "search.budget = True"),
+        ("budget = 4", 'objective = "speed"', "unknown objective 'speed'"),
+        ('interval = "30m"', 'interval = "soon"', "search.interval = 'soon': it must be a time such as 90s"),
+        ('interval = "30m"', "interval = 30", "search.interval"),
+        ("gain_min = 1.0", "gain_min = 0.9", "guardrails.gain_min = 0.9: it must be a number, 1 .. 100"),
+        ("gain_min = 1.0", "gain_min = nan", "guardrails.gain_min = nan"),
+        ("gain_min = 1.0", 'read_only = ["nothing"]', "unknown knob 'nothing'"),
+        ("gain_min = 1.0", "[guardrails.steps]\nbackfill = 0", "step of backfill = 0"),
+        ('dwell = "10m"', 'dwell = "2m"', "guardrails.dwell must be longer than guardrails.confirm"),
+        ('policy = "fifo"', 'policy = "fifa"', "unknown policy 'fifa'; did you mean 'fifo'?"),
+        ("simulated:", "slurm:", "grpc://HOST:PORT or simulated:SOURCE"),
+        (
+            "simulated:synthetic:philly?days=2&seed=3&load=0.3",
+            "grpc://h:1",
+            "scheduler.token_file is missing",
+        ),
+        ("127.0.0.1", "0.0.0.0", "beyond this machine a token goes over TLS only"),
+        ("nodes = 14", 'nodes = "many"', "nodes = 'many'"),
+    ],
+)
+def test_a_bad_settings_file_is_refused_in_one_line(tmp_path: Path, old: str, new: str, says: str) -> None:
+    path = _written(tmp_path)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(ConfigError) as refused:
+        read_settings(path)
+    line = str(refused.value)
+    assert says in line
+    assert line.startswith(f"{path}: ")
+    assert line.endswith("nothing was changed.")
+    assert "\n" not in line
+
+
+def test_a_good_settings_file(tmp_path: Path) -> None:
+    found = read_settings(_written(tmp_path, "canary", text=FILE + 'canary = "backfill"\n'))
+    assert found.orders.mode == "canary"
+    assert found.orders.safety.canary == "backfill"
+    assert found.orders.background_ms is None
+    assert found.orders.interval_ms == 1_800_000
+    assert found.scheduler.cluster.gpus == 14 * 8
+    assert found.server.tokens().scope(READ) == "read"
+    assert found.server.tokens().scope(WRITE) == "write"
+
+
+def test_tokens_that_others_can_read_are_refused(tmp_path: Path) -> None:
+    found = read_settings(_written(tmp_path))
+    (tmp_path / "read.token").chmod(0o644)
+    with pytest.raises(ConfigError, match="others can read it; chmod 600 it"):
+        found.server.tokens()
+
+
+def test_there_is_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_settings(tmp_path / "none.toml")
