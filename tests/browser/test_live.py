@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -174,6 +175,21 @@ def test_news_need_a_token(address: str, token: str, code: int) -> None:
     connection.close()
 
 
+def test_so_many_pages_and_no_more(address: str) -> None:
+    opened = []
+    for _ in range(32):
+        connection = http.client.HTTPConnection(address, timeout=30)
+        connection.request("GET", "/events", headers={"Authorization": f"Bearer {READ}"})
+        answer = connection.getresponse()
+        assert answer.read(5) == b"data:"
+        opened.append((connection, answer))
+    one_more = http.client.HTTPConnection(address, timeout=30)
+    one_more.request("GET", "/events", headers={"Authorization": f"Bearer {READ}"})
+    assert one_more.getresponse().status == 503
+    for connection in (*(one for one, _ in opened), one_more):
+        connection.close()
+
+
 def test_what_is_shown(chromium: Any, address: str) -> None:
     visit = Open(chromium, address)
     visit.enter(READ)
@@ -329,4 +345,6 @@ def test_a_change_is_approved_and_rolled_back_on_the_page(chromium: Any, tmp_pat
         for said in ("approved by page", "rollback wanted", "asked for by page", "confirmed", "paused"):
             assert said in shown, said
         assert visit.complaints == []
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0  # a page that is open does not hold it up
         visit.page.close()
