@@ -2,135 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from serving import FILE, READ, WRITE, Running, running, written
 from trimtab.control.settings import read_settings
 from trimtab.errors import ConfigError
-
-READ, WRITE = "a-token-that-reads", "a-token-that-writes"
-
-FILE = """
-mode = "{mode}"
-journal = "sqlite:///{folder}/journal.db"
-
-[scheduler]
-address = "simulated:synthetic:philly?days=2&seed=3&load=0.3"
-policy = "fifo"
-pace = 600
-start = "30h"
-nodes = 14
-
-[server]
-listen = "127.0.0.1:{port}"
-read_token_file = "read.token"
-write_token_file = "write.token"
-
-[search]
-line = "trimtab"
-budget = 4
-background = "off"
-interval = "30m"
-
-[guardrails]
-gain_min = 1.0
-belief_min = 0.0
-dwell = "10m"
-confirm = "5m"
-return = "0s"
-"""
-
-
-def _port() -> int:
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def _written(folder: Path, mode: str = "auto", port: int = 18765, text: str = FILE) -> Path:
-    for name, token in (("read.token", READ), ("write.token", WRITE)):
-        (folder / name).write_text(token)
-        (folder / name).chmod(0o600)
-    path = folder / "trimtab.toml"
-    path.write_text(text.format(mode=mode, folder=folder, port=port))
-    return path
-
-
-class Running:
-    """A server, its settings file and its port."""
-
-    def __init__(self, folder: Path, mode: str) -> None:
-        self.port = _port()
-        self.path = _written(folder, mode, self.port)
-        self.log = folder / "log"
-        self.process = self._start()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "trimtab", "serve", "--config", str(self.path)]
-            return subprocess.Popen(command, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
-    def ask(self, method: str, path: str, token: str = "", body: bytes | None = None) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        try:
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
-
-    def status(self) -> dict[str, Any]:
-        code, text = self.ask("GET", "/status", READ)
-        assert code == 200, text
-        found: dict[str, Any] = json.loads(text)
-        return found
-
-    def wait(self, what: Any, seconds: float = 60) -> dict[str, Any]:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            assert self.process.poll() is None, self.log.read_text()[-2000:]
-            try:
-                found = self.status()
-            except OSError:
-                time.sleep(0.2)
-                continue
-            if what(found):
-                return found
-            time.sleep(0.2)
-        pytest.fail(f"{found}\n{self.log.read_text()[-3000:]}")
-
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "trimtab", *words, "--config", str(self.path)]
-        return subprocess.run(line, capture_output=True, text=True, timeout=120)
-
-
-@contextmanager
-def _running(folder: Path, mode: str) -> Iterator[Running]:
-    found = Running(folder, mode)
-    try:
-        yield found
-    finally:
-        found.process.kill()
-        found.process.wait()
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with _running(tmp_path_factory.mktemp("served"), "approve") as found:
+    with running(tmp_path_factory.mktemp("served"), "approve") as found:
         found.wait(lambda status: status["proposal"])
         yield found
 
@@ -215,7 +101,7 @@ def test_settings_are_reloaded_or_refused_whole(server: Running) -> None:
 
 
 def test_proposed_approved_rolled_back_paused_killed_and_started_again(tmp_path: Path) -> None:
-    with _running(tmp_path, "approve") as server:
+    with running(tmp_path, "approve") as server:
         server.wait(lambda status: status["proposal"])
         done = server.command("approve")
         assert done.returncode == 0, done.stderr
@@ -230,7 +116,7 @@ def test_proposed_approved_rolled_back_paused_killed_and_started_again(tmp_path:
         gone = server.command("status")
         assert gone.returncode == 1
         assert "no `trimtab serve` answers there" in gone.stderr
-        server.process = server._start()
+        server.process = server.start()
         status = server.wait(lambda status: status["in_force"])
         assert status["paused"]  # the journal remembers
         assert status["in_force"] == {"backfill": "strict"}
@@ -285,7 +171,7 @@ def test_proposed_approved_rolled_back_paused_killed_and_started_again(tmp_path:
     ],
 )
 def test_a_bad_settings_file_is_refused_in_one_line(tmp_path: Path, old: str, new: str, says: str) -> None:
-    path = _written(tmp_path)
+    path = written(tmp_path)
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
@@ -299,7 +185,7 @@ def test_a_bad_settings_file_is_refused_in_one_line(tmp_path: Path, old: str, ne
 
 
 def test_a_good_settings_file(tmp_path: Path) -> None:
-    found = read_settings(_written(tmp_path, "canary", text=FILE + 'canary = "backfill"\n'))
+    found = read_settings(written(tmp_path, "canary", text=FILE + 'canary = "backfill"\n'))
     assert found.orders.mode == "canary"
     assert found.orders.safety.canary == "backfill"
     assert found.orders.background_ms is None
@@ -310,7 +196,7 @@ def test_a_good_settings_file(tmp_path: Path) -> None:
 
 
 def test_tokens_that_others_can_read_are_refused(tmp_path: Path) -> None:
-    found = read_settings(_written(tmp_path))
+    found = read_settings(written(tmp_path))
     (tmp_path / "read.token").chmod(0o644)
     with pytest.raises(ConfigError, match="others can read it; chmod 600 it"):
         found.server.tokens()

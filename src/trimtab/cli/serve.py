@@ -33,7 +33,9 @@ def serve(config: Config = _FILE) -> None:
         from trimtab.control.service import serve as run
     except ImportError as missing:
         raise ConfigError(f"serve needs {missing.name}; pip install 'trimtab[serve]'; nothing ran.") from None
-    run(config)
+    from trimtab.report.live import live_page
+
+    run(config, live_page())
 
 
 def status(

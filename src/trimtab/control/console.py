@@ -1,8 +1,10 @@
 """The server's address: status and commands for whoever shows a token, metrics for Prometheus.
 
-`GET /status` needs a token that reads; `POST /approve`, `/rollback`, `/pause`, `/resume` and `/reload` need
-one that writes. `GET /metrics` and `/healthz` tell nothing of jobs or users and need none. Bodies are JSON
-objects of at most 64 KiB. A refusal is a JSON object with one line under `error`.
+`GET /` is the page: it holds no data, needs no token, and fetches `/events` with the one that it is given.
+`GET /status` and `/events` (server-sent, one at each change) need a token that reads; `POST /approve`,
+`/rollback`, `/pause`, `/resume` and `/reload` need one that writes. `GET /metrics` and `/healthz` tell
+nothing of jobs or users and need none. Bodies are JSON objects of at most 64 KiB. A refusal is a JSON object
+with one line under `error`.
 """
 
 from __future__ import annotations
@@ -12,15 +14,16 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from trimtab.control.authority import Scope
 from trimtab.control.service import Service, log
 from trimtab.control.settings import ServerSettings
 from trimtab.errors import ConfigError, TrimtabError
@@ -29,7 +32,16 @@ COMMANDS = ("approve", "rollback", "pause", "resume", "reload")
 BODY_MAX = 1 << 16
 _ANSWER_S = 60.0  # a scheduler that hangs is waited for so long
 _NAME = re.compile(r"[\w.@ +-]{1,60}")
+_LISTENERS_MAX = 32
+_LOOK_S, _SIGN_OF_LIFE_S = 0.25, 5.0
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+_PAGE_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -47,16 +59,20 @@ class Console:
 
     Args:
         service: What it speaks for. server: address and tokens.
+        page: What is shown at the address, and the Content-Security-Policy it is sent with.
 
     Raises:
         ConfigError: If the tokens are not possible, or the address is taken.
     """
 
-    def __init__(self, service: Service, server: ServerSettings) -> None:
-        self._service, self._tokens = service, server.tokens()
+    def __init__(self, service: Service, server: ServerSettings, page: tuple[str, str]) -> None:
+        self._service, self._tokens, self._page = service, server.tokens(), page
+        self._listeners = 0
         host, _, port = server.listen.rpartition(":")
         self._socket = _bound(host.strip("[]"), int(port), server.listen)
         routes = [
+            Route("/", self._shell),
+            Route("/events", self._guarded("read", self._events)),
             Route("/status", self._guarded("read", self._status)),
             Route("/metrics", self._metrics),
             Route("/healthz", self._health),
@@ -92,7 +108,7 @@ class Console:
 
     # ---- who may ask -------------------------------------------------------------------------------
 
-    def _guarded(self, scope: str, answer: Handler) -> Handler:
+    def _guarded(self, scope: Scope, answer: Handler) -> Handler:
         async def guarded(request: Request) -> Response:
             try:
                 self._check(request, scope)
@@ -103,15 +119,53 @@ class Console:
 
         return guarded
 
-    def _check(self, request: Request, scope: str) -> None:
+    def _scope(self, request: Request) -> Scope | None:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        allowed = self._tokens.scope(token.strip()) if kind.lower() == "bearer" else None
+        return self._tokens.scope(token.strip()) if kind.lower() == "bearer" else None
+
+    def _check(self, request: Request, scope: Scope) -> None:
+        allowed = self._scope(request)
         if allowed is None:
             raise Refusal(401, "no token, or not one of ours: nothing was done.")
         if scope == "write" and allowed != "write":
             raise Refusal(403, "this token may only read: nothing was done.")
 
     # ---- what is answered --------------------------------------------------------------------------
+
+    async def _shell(self, request: Request) -> Response:
+        html, policy = self._page
+        return HTMLResponse(html, headers={"Content-Security-Policy": policy, **_PAGE_HEADERS})
+
+    async def _events(self, request: Request) -> Response:
+        if self._listeners >= _LISTENERS_MAX:
+            raise Refusal(503, f"{_LISTENERS_MAX} pages are open already: close one.")
+        scope = self._scope(request)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._told(scope), media_type="text/event-stream", headers=headers)
+
+    async def _told(self, scope: Scope | None) -> AsyncIterator[str]:
+        """Yield how things stand whenever that was looked at, and between these how old it is."""
+        self._listeners += 1
+        try:
+            told, quiet_s = -1, 0.0
+            while not self._server.should_exit:
+                if self._service.told != told:
+                    told, quiet_s = self._service.told, 0.0
+                    yield _event({**self._news(), "scope": scope, **self._age()})
+                elif quiet_s >= _SIGN_OF_LIFE_S:
+                    quiet_s = 0.0
+                    yield _event(self._age())
+                await asyncio.sleep(_LOOK_S)
+                quiet_s += _LOOK_S
+        finally:
+            self._listeners -= 1
+
+    def _news(self) -> dict[str, Any]:
+        recent = self._service.recent
+        return {"status": self._service.status, "decisions": recent.decisions, "scored": recent.scored}
+
+    def _age(self) -> dict[str, float]:
+        return {"age_s": self._service.age_s, "old_s": self._service.old_s}
 
     async def _status(self, request: Request) -> Response:
         return JSONResponse(self._service.status)
@@ -137,6 +191,11 @@ class Console:
         except TrimtabError as refusal:
             raise Refusal(409, str(refusal)) from None
         return JSONResponse({"done": said})
+
+
+def _event(values: dict[str, Any]) -> str:
+    """Return a server-sent event; JSON of one line has no line break that could end it."""
+    return f"data: {json.dumps(values)}\n\n"
 
 
 async def _body(request: Request) -> dict[str, Any]:

@@ -41,6 +41,9 @@ from trimtab.world import epoch_ms, wall_s
 # Parts of entries that are for replay, not for logs.
 _LONG = ("round",)
 
+# A tick that is so many polls and so much wall time late is not merely slow.
+_POLLS_LATE, _STANDS_STILL_S = 3, 10.0
+
 
 class Clock:
     """The loop's own clock: ms at the scheduler's pace; goes on over restarts, and never back in one run."""
@@ -78,6 +81,7 @@ class Service:
     Attributes:
         settings: Those in use.
         status: How things stand, as of the last tick. metrics: the same for Prometheus.
+        recent: What was decided lately. told: how often all these were brought up to date.
 
     Raises:
         ConfigError: If the settings are not possible.
@@ -86,6 +90,7 @@ class Service:
 
     def __init__(self, path: Path) -> None:
         from trimtab.control.ledger import Ledger  # SQLAlchemy: optional, and slow to load
+        from trimtab.control.recent import Recent
 
         self.settings = settings = read_settings(path)
         self._path, self._wishes = path, queue.SimpleQueue[_Wish]()
@@ -112,6 +117,8 @@ class Service:
             raise
         self.status: dict[str, Any] = {}
         self.metrics = ""
+        self.recent = Recent(self.journal)
+        self.told, self._told_s = 0, wall_s()
         self._publish()
 
     def _search(self, work: Callable[[], Any]) -> Future[Any]:
@@ -124,6 +131,22 @@ class Service:
         told = {"settings": str(self._path), "digest": self.settings.digest, "refused": self._refused or None}
         self.status = {**plain(status_of(self.loop, now_ms)), "settings": told}
         self.metrics = metrics_text(self.loop, now_ms)
+        if "journal" not in self.loop.trouble:
+            with suppress(JournalError):
+                self.recent.take()
+        self.told, self._told_s = self.told + 1, wall_s()
+
+    @property
+    def age_s(self) -> float:
+        """How old the status is, in s of wall time."""
+        return wall_s() - self._told_s
+
+    @property
+    def old_s(self) -> float:
+        """The age from which the loop is taken to stand still."""
+        return (
+            _STANDS_STILL_S + _POLLS_LATE * self.settings.orders.poll_ms / 1000 / self.settings.scheduler.pace
+        )
 
     # ---- what may be asked, from any thread --------------------------------------------------------
 
@@ -281,8 +304,11 @@ def heed_signals(service: Service) -> None:
     signal.signal(signal.SIGINT, stop)
 
 
-def serve(path: Path) -> None:
+def serve(path: Path, page: tuple[str, str]) -> None:
     """Run the loop of a settings file and answer at its address, until stopped.
+
+    Args:
+        page: Shown at the address, and the Content-Security-Policy it is sent with.
 
     Raises:
         ConfigError: If the settings are not possible, or the address is taken.
@@ -291,7 +317,7 @@ def serve(path: Path) -> None:
     from trimtab.control.console import Console
 
     service = Service(path)
-    console = Console(service, service.settings.server)
+    console = Console(service, service.settings.server, page)
     heed_signals(service)
     try:
         console.start()

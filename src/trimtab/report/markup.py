@@ -6,7 +6,7 @@ import html
 import re
 import unicodedata
 
-_VOID = frozenset({"meta", "link", "br"})
+_VOID = frozenset({"meta", "link", "br", "input"})
 _BREAKS = re.compile(r"([,:=/&?_])(?=.)")
 
 

@@ -6,17 +6,15 @@ through as markup could still not run or fetch anything.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
 from trimtab import __version__
+from trimtab.report.assets import asset, policy
 from trimtab.report.charts import Chart
 from trimtab.report.markup import NO_HTML, Html, breakable, join, tag
 from trimtab.report.tables import swatch
@@ -61,7 +59,7 @@ def write_page(path: Path, html: str) -> None:
 
 def render(page: Page) -> str:
     """Return the page as one html document."""
-    library, script = get_plotlyjs(), _asset("page.js")
+    library, script = get_plotlyjs(), asset("page.js")
     numbered = _numbered(page.sections)
     charts = [chart.jsonable(name) for section in numbered for name, chart in section]
     data = json.dumps(charts, separators=(",", ":"), allow_nan=False).translate(_SCRIPT_UNSAFE)
@@ -82,27 +80,14 @@ def render(page: Page) -> str:
     )
     head = join(
         tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_policy(library, script)),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy(library, script)),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("link", rel="icon", href="data:,"),
         tag("title", f"{page.title} · Trimtab"),
-        Html(f"<style>{_asset('page.css')}</style>"),
+        Html(f"<style>{asset('page.css')}</style>"),
     )
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
-
-
-def _asset(name: str) -> str:
-    return resources.files("trimtab.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _policy(*scripts: str) -> str:
-    hashes = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts)
-    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
 
 
 def _numbered(sections: Sequence[Section]) -> list[list[tuple[str, Chart]]]:
