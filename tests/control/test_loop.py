@@ -120,6 +120,21 @@ def test_approve_waits_for_a_person() -> None:
         theatre.loop.approve("ann")
 
 
+def test_who_approves_approves_what_was_read() -> None:
+    """A newer proposal has another key: the earlier one is no longer there to be approved."""
+    theatre = _theatre("approve")
+    theatre.run_until(HOUR_MS + 60_000)
+    earlier = theatre.loop.standing.proposal
+    theatre.run_until(2 * HOUR_MS + 60_000)
+    later = theatre.loop.standing.proposal
+    assert earlier is not None
+    assert later is not None
+    assert earlier.key != later.key
+    with pytest.raises(ConfigError, match="no such proposal waits"):
+        theatre.loop.approve("ann", earlier.key)
+    assert theatre.switch.asked == []
+
+
 def test_a_proposal_lapses_and_is_checked_again() -> None:
     theatre = _theatre("approve", Safety(history_min_ms=0, proposal_ms=1_200_000))
     theatre.run_until(HOUR_MS + 1_500_000)
@@ -220,8 +235,10 @@ def test_rollback_by_hand() -> None:
     theatre.run_until(2 * HOUR_MS + 60_000)
     in_force = theatre.scheduler.in_force().knobs
     assert in_force == FIVE
-    assert theatre.loop.rollback("ann") == "change r0-3 is written, and not yet in force"
-    with pytest.raises(ConfigError, match="change r0-3 is in flight"):
+    said = theatre.loop.rollback("ann")
+    key = [one.key for one in theatre.journal.entries() if one.kind == "intent"][-1]
+    assert said == f"change {key} is written, and not yet in force"
+    with pytest.raises(ConfigError, match=f"change {key} is in flight"):
         theatre.loop.rollback("ann")
     theatre.run_until(2 * HOUR_MS + 120_000)
     assert theatre.scheduler.in_force().knobs == FOUR

@@ -76,13 +76,16 @@ class Changer:
         self.outcomes: dict[tuple[str, str], int] = {}
         self._stale_reads = 0
         self._in_doubt = False
+        self._written = 0  # number of the last entry that is known
         self.writes = True
 
     # ---- the journal -----------------------------------------------------------------------------
 
     def recover(self) -> None:
         """Fold what the journal holds; the next look finds out what is in force."""
-        self.standing = fold(Standing(), self._journal.entries(0, FOLDED))
+        entries = tuple(self._journal.entries(0, FOLDED))
+        self.standing = fold(Standing(), entries)
+        self._written = max([self._written, *(entry.number for entry in entries)])
         self._in_doubt = False
 
     def recover_if_in_doubt(self) -> None:
@@ -102,6 +105,7 @@ class Changer:
         except JournalError:
             self._in_doubt = True
             raise
+        self._written = entry.number
         self.standing = fold(self.standing, [entry])
         self._say(kind, {**full, **({"key": key} if key else {})})
 
@@ -235,7 +239,11 @@ class Changer:
         return key
 
     def key(self) -> str:
-        return f"{self._run}-{self.standing.changes + 1}"
+        """Return a name for the change or proposal that the next entry tells of: no other has it.
+
+        Who approves a key approves what was read under it, not what was proposed since.
+        """
+        return f"{self._run}-{self._written + 1}"
 
     def objection(self, knobs: Knobs, expected: int) -> str | None:
         """Say what speaks against writing a setting now, whatever it gains; None if nothing does.

@@ -104,7 +104,6 @@ class Standing:
         pairs: Predicted and realised gains. losses, failures: how many in a row, up to now.
         steady: What was in force before the first of these losses.
         main_ms: When the last main round was, None before the first.
-        changes: How many intents there were: names the next key.
     """
 
     knobs: Knobs | None = None
@@ -124,7 +123,6 @@ class Standing:
     failures: int = 0
     steady: Knobs | None = None
     main_ms: int | None = None
-    changes: int = 0
 
     def tenure(self, now_ms: int) -> Tenure:
         """Return how the setting in force stands, for the guardrails."""
@@ -190,7 +188,7 @@ def _intent(standing: Standing, entry: Noted) -> Standing:
         _gain(body["gain"]),
     )
     back = None if found.purpose == "rollback" else standing.back
-    return replace(standing, open=found, proposal=None, back=back, changes=standing.changes + 1)
+    return replace(standing, open=found, proposal=None, back=back)
 
 
 def _receipt(standing: Standing, entry: Noted) -> Standing:
