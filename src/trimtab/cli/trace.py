@@ -11,7 +11,7 @@ from rich.table import Table
 
 from trimtab.cli import options as o
 from trimtab.cli import show
-from trimtab.errors import ConfigError
+from trimtab.errors import ConfigError, OutputError
 from trimtab.report.page import write_page
 from trimtab.report.trace import trace_page
 from trimtab.traces import deadlines as rules
@@ -113,7 +113,7 @@ def convert(
 
     Example: trimtab trace convert sacct:jobs.txt jobs.parquet
     """
-    show.check_writable([out])
+    _check_out(source, out)
     trace = o.open_trace(source, window, zone, thin, seed, quiet)
     save(trace, out)
     _say_written(trace, out, format, quiet)
@@ -162,7 +162,7 @@ def deadlines(
 
     Example: trimtab trace deadlines philly:jobs.csv.gz slo.csv.gz --classes 30/60/10 --load 0.9 --gpus 96
     """
-    show.check_writable([out])
+    _check_out(source, out)
     if load is not None and gpus is None:
         raise ConfigError("--load is that of a cluster: give its --gpus; nothing was run.")
     if gpus is not None and gpus < 1:
@@ -178,6 +178,18 @@ def deadlines(
     if gpus is not None:
         show.notice(f"load {rules.load_of(trace, gpus):.3f} on {gpus:,} GPUs", quiet)
     _say_written(trace, out, format, quiet)
+
+
+def _check_out(source: str, out: Path) -> None:
+    """Refuse an output that could not be written, or that is the trace itself.
+
+    Raises:
+        OutputError: Which of these it is.
+    """
+    show.check_writable([out])
+    named = (Path(source), Path(source.partition(":")[2]))
+    if out.exists() and any(path.is_file() and path.samefile(out) for path in named):
+        raise OutputError(f"{out}: is the trace that is read; nothing was written.")
 
 
 def _say_written(trace: Trace, out: Path, format: o.Format, quiet: bool) -> None:
