@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from trimtab.curve import FULL_SPEED_PPM, Curve, Share
+from trimtab.curve import FULL_SPEED_PPM, Curve, Share, total
 from trimtab.errors import ConfigError
 from trimtab.job import Jobs, JobView, Nodes
 from trimtab.profile import PairSpeeds
@@ -62,8 +62,7 @@ class VirtualCluster:
         """Return the CPU and memory a running job has on its nodes together; none while it is pending."""
         if job.share is not None:
             return job.share
-        parts = [self.proportional(gpus) for _, gpus in job.nodes]
-        return Share(sum(part.cores for part in parts), sum(part.memory_mib for part in parts))
+        return total(self.proportional(gpus) for _, gpus in job.nodes)
 
     def speed_ppm(self, curve: Curve, gpus: int, share: Share) -> int:
         """Return how fast a job is with a share, in ppm of its speed with the proportional one, at least 1.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 # Work is counted in milliseconds x parts per million of full speed, so decimal speeds are exact.
@@ -11,14 +13,38 @@ FULL_SPEED_PPM = 1_000_000
 
 
 class Share(NamedTuple):
-    """CPU and memory of a job on one node."""
+    """CPU and memory of a job on one node, of several jobs together, or what is left of a node."""
 
     cores: int
     memory_mib: int
 
+    def plus(self, other: Share) -> Share:
+        """Return both together."""
+        return Share(self.cores + other.cores, self.memory_mib + other.memory_mib)
+
+    def less(self, part: Share) -> Share:
+        """Return what is left without a part; below 0 where the part is larger."""
+        return Share(self.cores - part.cores, self.memory_mib - part.memory_mib)
+
+    def within(self, room: Share) -> Share:
+        """Return as much of it as a room has, of cores and of memory."""
+        return Share(min(self.cores, room.cores), min(self.memory_mib, room.memory_mib))
+
+    def fits(self, room: Share) -> bool:
+        """Whether a room has so much of both."""
+        return self.cores <= room.cores and self.memory_mib <= room.memory_mib
+
     def text(self) -> str:
         """Return it as a timeline tells it."""
         return f"{self.cores} cores {self.memory_mib} MiB"
+
+
+NOTHING = Share(0, 0)
+
+
+def total(shares: Iterable[Share]) -> Share:
+    """Return all shares together."""
+    return reduce(Share.plus, shares, NOTHING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ Nodes = tuple[tuple[int, int], ...]
 
 ServiceClass = Literal["strict", "soft", "best"]
 
+_USUAL_VALUE = 10
+
 
 class Service(NamedTuple):
     """What a job's user wants of it.
@@ -64,6 +66,11 @@ class Service(NamedTuple):
     def later(self, by_ms: int) -> Service:
         """Return the same wish of a job that is submitted so much later."""
         return self._replace(deadlines_ms=tuple(deadline_ms + by_ms for deadline_ms in self.deadlines_ms))
+
+    @property
+    def worth(self) -> tuple[int, ...]:
+        """What each deadline is worth; the usual of one that is met where no value is told."""
+        return self.values or (_USUAL_VALUE,) * len(self.deadlines_ms)
 
 
 BEST_EFFORT = Service()
@@ -87,10 +94,15 @@ class JobFacts(NamedTuple):
 
     def submitted(self, submit_ms: int) -> JobFacts:
         """Return what the same job is if it is submitted at another instant: its deadlines move along."""
-        if not self.service.deadlines_ms:
-            return JobFacts(self.label, submit_ms, *self[2:])
-        service = self.service.later(submit_ms - self.submit_ms)
-        return JobFacts(self.label, submit_ms, *self[2:-2], service, self.curve)
+        service = self.service
+        if service.deadlines_ms:
+            service = service.later(submit_ms - self.submit_ms)
+        return self._replace(submit_ms=submit_ms, service=service)
+
+    @property
+    def footprint_mib(self) -> int:
+        """Memory of its node without which it does not run, as far as is known."""
+        return 0 if self.curve is None else self.curve.footprint_mib * self.gpus
 
 
 class JobView:

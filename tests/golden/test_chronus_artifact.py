@@ -15,10 +15,9 @@ import pytest
 
 from trimtab.cluster import Cluster
 from trimtab.job import Service
-from trimtab.policies.chronus import Chronus
+from trimtab.policies.chronus import Chronus, resume_ms
 from trimtab.simulate.engines import Simulation, make_engine
 from trimtab.simulate.fast import compiled_available
-from trimtab.simulate.run import chronus_restart_ms
 from trimtab.simulate.state import Environment
 from trimtab.simulate.workload import OracleEstimator, Workload
 from trimtab.traces.chronus import load
@@ -47,7 +46,7 @@ def replay(shared: Path, name: str, nodes: int) -> Simulation:
     if not compiled_available():
         pytest.skip("without the compiled core this takes long")
     workload = tenth(shared / "data" / "chronus" / f"trace_job_Philly_{name}.csv.gz")
-    environment = Environment(restart_ms=chronus_restart_ms, estimator=OracleEstimator(workload.duration_ms))
+    environment = Environment(restart_ms=resume_ms, estimator=OracleEstimator(workload.duration_ms))
     policy = Chronus()
     cluster = Cluster.pool(nodes, 8)
     engine = make_engine("compiled", workload, cluster, policy, policy.space.defaults, environment)

@@ -6,11 +6,11 @@ a short while ago keeps it, and one that needed more gives it back only once it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trimtab.curve import FULL_SPEED_PPM, Share
+from trimtab.curve import FULL_SPEED_PPM, NOTHING, Share, total
 from trimtab.policies.units import category, need_of, spare_of
 from trimtab.policies.urgency import Rank, Rated
 
@@ -74,7 +74,7 @@ def split(jobs: Sequence[Rated], room: Share, how: Adjusting, now_ms: int) -> di
     """
     cooling = [job for job in jobs if is_cooling(job, now_ms, how.cooldown_ms)]
     shares = _base(jobs, cooling, how)
-    if not _total(shares.values()).fits(room):
+    if not total(shares.values()).fits(room):
         cooling = []
         shares = _base(jobs, cooling, how)
     node = _Node({job.id: job for job in jobs}, shares, {job.id for job in cooling}, room, how, now_ms)
@@ -83,19 +83,6 @@ def split(jobs: Sequence[Rated], room: Share, how: Adjusting, now_ms: int) -> di
     if how.pools:
         node.pool()
     return node.shares
-
-
-class _Amount(NamedTuple):
-    cores: int
-    memory_mib: int
-
-    def fits(self, room: Share) -> bool:
-        return self.cores <= room.cores and self.memory_mib <= room.memory_mib
-
-
-def _total(shares: Iterable[Share]) -> _Amount:
-    held = list(shares)
-    return _Amount(sum(share.cores for share in held), sum(share.memory_mib for share in held))
 
 
 # ---- units ----------------------------------------------------------------------------------------------
@@ -140,12 +127,12 @@ def _inside(takers: Sequence[Rated], givers: Sequence[Rated]) -> dict[int, Share
     if not takers or not givers:
         return {}
     shares: dict[int, Share] = {}
-    cores = sum(spare_of(job).cores for job in givers)
-    memory_mib = sum(spare_of(job).memory_mib for job in givers)
+    free = total(spare_of(job) for job in givers)
     for job in takers:
-        more, mib = min(cores, need_of(job).cores), min(memory_mib, need_of(job).memory_mib)
-        shares[job.id] = Share(job.part.cores + more, job.part.memory_mib + mib)
-        cores, memory_mib = cores - more, memory_mib - mib
+        more = need_of(job).within(free)
+        shares[job.id] = job.part.plus(more)
+        free = free.less(more)
+    cores = free.cores
     for job in givers:
         back = min(cores, spare_of(job).cores)
         shares[job.id] = Share(job.traits.least.cores + back, job.traits.least.memory_mib)
@@ -167,9 +154,8 @@ class _Node:
     how: Adjusting
     now_ms: int
 
-    def left(self) -> _Amount:
-        held = _total(self.shares.values())
-        return _Amount(self.room.cores - held.cores, self.room.memory_mib - held.memory_mib)
+    def left(self) -> Share:
+        return self.room.less(total(self.shares.values()))
 
     def slack_ms(self, job: Rated, share: Share) -> int:
         return slack_ms(job, share, self.now_ms)
@@ -217,15 +203,13 @@ class _Node:
 
     def _raise(self, job: Rated, wanted: Share, base: dict[int, Share], borrowers: set[int]) -> None:
         share = self.shares[job.id]
-        cores, memory_mib = wanted.cores - share.cores, wanted.memory_mib - share.memory_mib
-        left = self.left()
-        got_cores, got_mib = min(cores, left.cores), min(memory_mib, left.memory_mib)
+        more = wanted.less(share)
+        got = more.within(self.left())
         for lender in self._lenders(borrowers):
-            if got_cores == cores and got_mib == memory_mib:
+            if got == more:
                 break
-            lent = self._lend(lender, base[lender.id], cores - got_cores, memory_mib - got_mib)
-            got_cores, got_mib = got_cores + lent.cores, got_mib + lent.memory_mib
-        self.shares[job.id] = Share(share.cores + got_cores, share.memory_mib + got_mib)
+            got = got.plus(self._lend(lender, base[lender.id], more.less(got)))
+        self.shares[job.id] = share.plus(got)
 
     def _lenders(self, borrowers: set[int]) -> list[Rated]:
         """Return who may lend, in the order in which they are asked."""
@@ -240,25 +224,25 @@ class _Node:
         loss_ppm = job.speed_ppm(share) - job.speed_ppm(less)
         return _lending_class(job), not spares, -self.slack_ms(job, share), loss_ppm, job.id
 
-    def _lend(self, lender: Rated, base: Share, cores: int, memory_mib: int) -> _Amount:
+    def _lend(self, lender: Rated, base: Share, wanted: Share) -> Share:
         """Take what a lender may give of what is wanted; memory only where it costs nothing."""
         share, part = self.shares[lender.id], lender.part
         least = Share(
             max(1, -(-part.cores * self.how.floor_ppm // FULL_SPEED_PPM)),
-            max(-(-part.memory_mib * self.how.floor_ppm // FULL_SPEED_PPM), _footprint_mib(lender)),
+            max(-(-part.memory_mib * self.how.floor_ppm // FULL_SPEED_PPM), lender.job.facts.footprint_mib),
         )
-        given_cores, given_mib = base.cores - share.cores, base.memory_mib - share.memory_mib
-        most_cores = base.cores * self.how.donate_ppm // FULL_SPEED_PPM - given_cores
-        most_mib = base.memory_mib * self.how.donate_ppm // FULL_SPEED_PPM - given_mib
-        mib = max(0, min(memory_mib, most_mib, share.memory_mib - least.memory_mib))
+        lent = base.less(share)
+        most_cores = base.cores * self.how.donate_ppm // FULL_SPEED_PPM - lent.cores
+        most_mib = base.memory_mib * self.how.donate_ppm // FULL_SPEED_PPM - lent.memory_mib
+        mib = max(0, min(wanted.memory_mib, most_mib, share.memory_mib - least.memory_mib))
         if lender.speed_ppm(Share(share.cores, share.memory_mib - mib)) < lender.speed_ppm(share):
             mib = 0
-        for given in range(max(0, min(cores, most_cores, share.cores - least.cores)), -1, -1):
+        for given in range(max(0, min(wanted.cores, most_cores, share.cores - least.cores)), -1, -1):
             after = Share(share.cores - given, share.memory_mib - mib)
             if given == 0 or self._can_spare(lender, after):
                 self.shares[lender.id] = after
-                return _Amount(given, mib)
-        return _Amount(0, 0)
+                return Share(given, mib)
+        return NOTHING
 
     def _can_spare(self, lender: Rated, after: Share) -> bool:
         return lender.deadline_ms is None or self.slack_ms(lender, after) >= self.how.guard_of_ms(lender)
@@ -279,11 +263,6 @@ class _Node:
 
 def _union(one: Share, other: Share) -> Share:
     return Share(max(one.cores, other.cores), max(one.memory_mib, other.memory_mib))
-
-
-def _footprint_mib(job: Rated) -> int:
-    curve = job.job.facts.curve
-    return 0 if curve is None else curve.footprint_mib * job.gpus
 
 
 def _lending_class(job: Rated) -> int:

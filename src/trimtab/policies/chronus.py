@@ -26,7 +26,6 @@ from trimtab.policies.policy import Decision, Note, Plan, Preempt, Start, WholeP
 
 MINUTE_MS = 60_000
 RESUME_MS = 30_000  # of one GPU, and as much again for each doubling
-FULL_VALUE = 10  # of a deadline of which no value is told
 _LOG_ONE = 1 << 40
 _ROWS_A_MINUTE = 20  # of the program, by minutes of a lease
 
@@ -213,10 +212,9 @@ class Entry:
     def options(self, now_ms: int) -> list[tuple[int, int]]:
         """Return the deadlines it can still meet, with their values: up to the promised one, if it can."""
         service = self.job.facts.service
-        values = service.values or (FULL_VALUE,) * len(service.deadlines_ms)
         open_ = [
             option
-            for option in zip(service.deadlines_ms, values, strict=True)
+            for option in zip(service.deadlines_ms, service.worth, strict=True)
             if now_ms + self.left_ms <= option[0]
         ]
         if self.promise_ms is None:

@@ -237,6 +237,11 @@ class WholePass:
         return Plan()
 
 
+def plan_of(policy: Policy, knobs: Knobs) -> Plan:
+    """Return the plan of a policy that decides whole passes, whether it says anything of one or not."""
+    return policy.settings(knobs) if isinstance(policy, WholePass) else Plan()
+
+
 class QueuePolicy:
     """A policy that is an order. Override `key`, `level` and `next_change_ms`, or `plan` as a whole.
 

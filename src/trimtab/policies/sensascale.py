@@ -133,7 +133,7 @@ class Pass:
                 stirred.update(node for node, _ in job.nodes)
             if not job.on_one_node:
                 for node, gpus in job.nodes:
-                    room[node] = _less(room[node], self.vc.proportional(gpus))
+                    room[node] = room[node].less(self.vc.proportional(gpus))
         changed = False
         for node in sorted(stirred & here.keys()):
             changed |= self._apply(here[node], split(here[node], room[node], how, self.now_ms))
@@ -157,10 +157,6 @@ class Pass:
                 job.resized_ms = job.resized_ms if job.is_new else self.now_ms
                 job.speed_now_ppm = job.speed_ppm(job.share)
         return changed
-
-
-def _less(room: Share, part: Share) -> Share:
-    return Share(room.cores - part.cores, room.memory_mib - part.memory_mib)
 
 
 class Walk:

@@ -71,8 +71,7 @@ class Unit(NamedTuple):
 
 def spare_of(job: Rated) -> Share:
     """Return what a job can give away of its part without loss."""
-    part, least = job.part, job.traits.least
-    return Share(part.cores - least.cores, part.memory_mib - least.memory_mib)
+    return job.part.less(job.traits.least)
 
 
 def need_of(job: Rated) -> Share:
@@ -86,10 +85,9 @@ def pair_shares(sensitive: Rated, insensitive: Rated) -> tuple[Share, Share]:
 
     Cores that are left over go back to the insensitive one.
     """
-    need, spare = need_of(sensitive), spare_of(insensitive)
-    cores, memory_mib = min(need.cores, spare.cores), min(need.memory_mib, spare.memory_mib)
-    taken = Share(sensitive.part.cores + cores, sensitive.part.memory_mib + memory_mib)
-    return taken, Share(insensitive.part.cores - cores, insensitive.traits.least.memory_mib)
+    given = need_of(sensitive).within(spare_of(insensitive))
+    left = Share(insensitive.part.cores - given.cores, insensitive.traits.least.memory_mib)
+    return sensitive.part.plus(given), left
 
 
 def category(job: Rated, scope: str) -> tuple[int, str]:

@@ -13,7 +13,7 @@ import json
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import polars as pl
 
@@ -27,8 +27,9 @@ from trimtab.simulate.curves import (
     SYNERGY_MEMORY_MIB,
     CurveTable,
     Widths,
+    usual_point,
 )
-from trimtab.traces.columns import Table, number, read_table
+from trimtab.traces.columns import Table, number, read_table, refuse_row, refuse_rows
 from trimtab.traces.files import Stored, read
 
 # Beyond these a value is a mistake, or would not fit into what speeds are computed in.
@@ -78,7 +79,7 @@ def _measured(stored: Stored, source: str) -> CurveTable:
         point = int(cores), round(memory * _MIB)
         known = points.setdefault((model, int(gpus)), {})
         if point in known:
-            _refuse(table, row, f"this point stands in line {known[point] + 2} already")
+            refuse_row(table.source, table, row, f"this point stands in line {known[point] + 2} already")
         known[point] = row
     speeds = rows["speed"].to_list()
     curves: dict[str, Widths] = {}
@@ -116,10 +117,7 @@ def _rows(table: Table) -> pl.DataFrame:
         ),
         f"class must be one of {', '.join(CLASSES)}, or empty": ~pl.col("kind").is_in(CLASSES),
     }
-    for rule, broken in rules.items():
-        places = rows.select(broken.fill_null(False).arg_true()).to_series().to_list()
-        if places:
-            _refuse(table, places[0], rule, len(places) - 1)
+    refuse_rows(table.source, table, rows, rules)
     return rows
 
 
@@ -153,7 +151,8 @@ def _curve(
             "possible; nothing was loaded."
         )
     # In ppm of the speed nearest to the usual share, so that numbers in any unit are equally exact.
-    base = found[_below(cores, 3), _below(memory_mib, 64_000)]
+    column, row = usual_point(cores, memory_mib)
+    base = found[cores[column], memory_mib[row]]
     rows = tuple(
         tuple(max(1, round(found[count, mib] / base * FULL_SPEED_PPM)) for count in cores)
         for mib in memory_mib
@@ -161,16 +160,13 @@ def _curve(
     return Curve(tuple(cores), tuple(memory_mib), rows, footprint_mib)
 
 
-def _below(values: list[int], most: int) -> int:
-    return max((value for value in values if value <= most), default=values[0])
-
-
 def _footprint_mib(table: Table, rows: pl.DataFrame, points: dict[Point, int]) -> int:
     places = list(points.values())
     told: list[float] = rows["footprint_gib"].gather(places).to_list()
     other = next((place for place, one in zip(places, told, strict=True) if one != told[0]), None)
     if other is not None:
-        _refuse(table, other, f"footprint_gib_per_gpu is {told[0]:g} in line {places[0] + 2}")
+        rule = f"footprint_gib_per_gpu is {told[0]:g} in line {places[0] + 2}"
+        refuse_row(table.source, table, other, rule)
     return round(told[0] * _MIB)
 
 
@@ -178,16 +174,8 @@ def _classes(table: Table, rows: pl.DataFrame) -> dict[str, str]:
     found: dict[str, str] = {}
     for row, (model, kind) in enumerate(rows.select("model", "kind").iter_rows()):
         if kind is not None and found.setdefault(model, kind) != kind:
-            _refuse(table, row, f"{model!r} is of class {found[model]} in an earlier line")
+            refuse_row(table.source, table, row, f"{model!r} is of class {found[model]} in an earlier line")
     return found
-
-
-def _refuse(table: Table, row: int, rule: str, more: int = 0) -> NoReturn:
-    others = f" (and {more:,} more)" if more else ""
-    written = " ".join(",".join("" if value is None else value for value in table.text.row(row)).split())
-    raise InputError(
-        f"{table.source}: line {row + 2}{others}: {rule}; nothing was loaded. It says: {written[:200]}"
-    )
 
 
 # ---- Synergy's matrices --------------------------------------------------------------------------

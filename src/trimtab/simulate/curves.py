@@ -84,7 +84,8 @@ def _gains(curve: Curve) -> bool:
 
 def _off(curve: Curve, noise: float, rng: np.random.Generator) -> Curve:
     """Return the curve with each of its speeds up to `noise` off."""
-    base = curve.speeds_ppm[_below(curve.memory_mib, _USUAL.memory_mib)][_below(curve.cores, _USUAL.cores)]
+    column, row = usual_point(curve.cores, curve.memory_mib)
+    base = curve.speeds_ppm[row][column]
     known = np.unique(np.array(curve.speeds_ppm))
     drawn = known * (1 + rng.uniform(-noise, noise, len(known)))
     drawn = np.where(known < base, np.minimum(drawn, base), np.maximum(drawn, base))
@@ -95,8 +96,16 @@ def _off(curve: Curve, noise: float, rng: np.random.Generator) -> Curve:
     return replace(curve, speeds_ppm=tuple(tuple(true_ppm[one] for one in row) for row in curve.speeds_ppm))
 
 
+def usual_point(cores: Sequence[int], memory_mib: Sequence[int]) -> tuple[int, int]:
+    """Return the places of the point next below 3 cores and 62.5 GiB for each GPU, or of the least.
+
+    Args:
+        cores, memory_mib: What was measured, ascending.
+    """
+    return _below(cores, _USUAL.cores), _below(memory_mib, _USUAL.memory_mib)
+
+
 def _below(values: Sequence[int], most: int) -> int:
-    """Return the place of the largest value up to `most`, of the smallest if all are larger."""
     return max(0, bisect_right(values, most) - 1)
 
 

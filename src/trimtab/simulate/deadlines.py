@@ -23,7 +23,6 @@ Integers = NDArray[np.int64]
 
 CLASSES = ("strict", "soft", "best")
 GROUPS = (*CLASSES, "met", "missed")  # of jobs, whose means are told apart
-_WORTH = 10  # of a deadline that is met, where a trace does not say
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +54,7 @@ class Deadlines:
             if one.kind != "best" and one.deadlines_ms:
                 count = len(one.deadlines_ms)
                 deadlines_ms[job, :count] = one.deadlines_ms
-                values[job, :count] = one.values or (_WORTH,) * count
+                values[job, :count] = one.worth
         submit_ms = np.array([one.submit_ms for one in facts], dtype=np.int64)
         return cls(tuple(one.kind for one in services), submit_ms, deadlines_ms, values)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import index
 
 from trimtab.cluster import ClusterView, FreeMap, VirtualCluster
-from trimtab.curve import Share
+from trimtab.curve import NOTHING, Share
 from trimtab.errors import ConfigError, TrimtabError
 from trimtab.job import JobView, Nodes
 from trimtab.policies.policy import Decision, Lease, Note, Policy, Preempt, Resize, Start
@@ -144,7 +144,7 @@ def _share(
     if not may_share:
         raise _refusal(policy, decision, job, "its plan does not say `gives_shares`")
     cores, memory_mib = index(share[0]), index(share[1])
-    least_mib = job.gpus * (job.facts.curve.footprint_mib if job.facts.curve is not None else 0)
+    least_mib = job.facts.footprint_mib
     if len(nodes) != 1 or job.partner is not None:
         raise _refusal(policy, decision, job, "only a job for itself on one node is given CPU and memory")
     if cores < 1 or memory_mib < least_mib:
@@ -176,10 +176,9 @@ def check_shares(verdict: Verdict, running: Iterable[JobView], vc: VirtualCluste
     ]
     for nodes, share in held:
         for node, gpus in nodes:
-            part, before = share or vc.proportional(gpus), asked.get(node, Share(0, 0))
-            asked[node] = Share(before.cores + part.cores, before.memory_mib + part.memory_mib)
+            asked[node] = asked.get(node, NOTHING).plus(share or vc.proportional(gpus))
     for node, sum_ in asked.items():
-        if sum_.cores > vc.cores_per_node or sum_.memory_mib > vc.memory_mib_per_node:
+        if not sum_.fits(vc.node_share):
             raise ConfigError(
                 f"policy {policy} asks node {vc.first_node + node} for {sum_.text()}, and it has "
                 f"{vc.node_share.text()}; the run ends here."

@@ -17,7 +17,7 @@ from trimtab.curve import FULL_SPEED_PPM, Share
 from trimtab.errors import ConfigError, InvariantError, Thrashing
 from trimtab.job import JobState, JobView, Move, Nodes
 from trimtab.knobs import Knobs
-from trimtab.policies.policy import Plan, Policy, QueuePolicy, WholePass, is_key
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, is_key, plan_of
 from trimtab.simulate.decisions import answerable, check_review, lease_due_ms
 from trimtab.simulate.partition import FIRST_RUNNING_PLACE, Partition, queue_order, runs_first
 from trimtab.simulate.queue import JobClass
@@ -298,7 +298,7 @@ class Engine:
             with self._answerable():
                 self.plan = self.policy.plan(knobs, sample)
         else:
-            self.plan = self.policy.settings(knobs) if isinstance(self.policy, WholePass) else Plan()
+            self.plan = plan_of(self.policy, knobs)
         if self.plan.needs_nodes and self.environment.placement == "count":
             raise ConfigError(f"policy {self.policy.name} needs nodes, not placement count; nothing was run.")
         if self.plan.needs_estimates and self.environment.estimator is None:

@@ -29,7 +29,7 @@ from trimtab.objective import Stays, Totals
 from trimtab.policies.edf import Edf, due_ms
 from trimtab.policies.fifo import Fifo
 from trimtab.policies.lucid import Lucid
-from trimtab.policies.policy import Plan, Policy, QueuePolicy, WholePass, ppm
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, plan_of, ppm
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
 from trimtab.policies.themis import Rules, Themis
 from trimtab.policies.tiresias import Tiresias
@@ -237,9 +237,7 @@ class _Settings:
 
     def _whole_pass_plan(self, policy: Policy, knobs: Knobs) -> _core.Plan:
         """Return the plan of a policy that is asked, or of one that the core knows."""
-        if not isinstance(policy, WholePass):
-            return _core.Plan()
-        plan = _settings_of(policy.settings(knobs))
+        plan = _settings_of(plan_of(policy, knobs))
         native = native_decider(policy, knobs)
         if native is not None:
             plan.set_native(native)

@@ -101,9 +101,9 @@ def is_native(policy: Policy) -> bool:
 def add_wants(core_workload: _core.Workload, workload: Workload) -> None:
     """Tell the core what users want, and what CPU and memory do to jobs."""
     facts = workload.facts
-    services = _Numbers[Service]([one.service for one in facts])
-    if services.kinds == [BEST_EFFORT] and all(one.curve is None for one in facts) and not workload.curves:
+    if not workload.curves and all(one.curve is None and one.service == BEST_EFFORT for one in facts):
         return
+    services = _Numbers[Service]([one.service for one in facts])
     known = [one.curve for one in facts]
     curves = _Numbers[Curve | None]([*known, *(workload.curves or known)])
     core_workload.add_wants(

@@ -18,10 +18,10 @@ from trimtab.policies.policy import (
     Policy,
     QueuePolicy,
     Start,
-    WholePass,
     by_arrival,
     graded_change_ms,
     graded_level,
+    plan_of,
 )
 from trimtab.simulate.decisions import check_decisions, check_review, check_shares
 from trimtab.simulate.state import Environment
@@ -62,11 +62,6 @@ def add_hooks(made: _core.Plan, policy: QueuePolicy, told: Plan, facts: Sequence
     _core.add_hooks(made, policy.name, facts, told)
 
 
-def plan_of(policy: Policy, knobs: Knobs) -> Plan:
-    """Return the plan of a whole-pass policy, of which only the part about estimates and placement counts."""
-    return policy.settings(knobs) if isinstance(policy, WholePass) else Plan()
-
-
 class Asked:
     """A whole-pass policy as the core asks it."""
 
@@ -97,11 +92,12 @@ class Asked:
     ) -> Told:
         """Return the policy's decisions, checked."""
         view = self._view(now_ms, home, pending, running, free, job_ms, review_ms)
-        decisions = list(self._policy.decide(view, self._knobs_of(knobs)))
+        chosen = self._knobs_of(knobs)
+        decisions = list(self._policy.decide(view, chosen))
         if not decisions:
             return True, [], [], [], [], [], [], []
         free_map = self._free_map(home, free)
-        name, may_share = self._policy.name, plan_of(self._policy, self._knobs_of(knobs)).gives_shares
+        name, may_share = self._policy.name, plan_of(self._policy, chosen).gives_shares
         verdict = check_decisions(
             decisions, pending.find, running.find, free_map, name, now_ms, may_share=may_share
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +16,7 @@ from trimtab.forecast.durations import HistoryEstimator
 from trimtab.forecast.throughput import Throughput
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
+from trimtab.policies.chronus import resume_ms
 from trimtab.simulate.curve_files import open_curves
 from trimtab.simulate.curves import CurveTable
 from trimtab.simulate.engines import engine_name, make_engine
@@ -123,7 +123,7 @@ class World:
     def restart_ms(self) -> Callable[[int], int]:
         """Return the restart cost by gang width."""
         if isinstance(self.restart_cost_s, str):
-            return chronus_restart_ms
+            return resume_ms
         return flat_restart(round(self.restart_cost_s * 1000))
 
     def environment(self, workload: Workload) -> Environment:
@@ -166,11 +166,6 @@ def noise_of(estimates: str) -> float | None:
             "nothing was run."
         )
     return sd
-
-
-def chronus_restart_ms(gpus: int) -> int:
-    """Return Chronus's restart cost, 60 s x 0.5 x (1 + log2 g), rounded up to the millisecond."""
-    return math.ceil(30_000 * (1 + math.log2(gpus)))
 
 
 @dataclass(frozen=True, slots=True)

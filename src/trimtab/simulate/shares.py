@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from trimtab.cluster import Cluster, VirtualCluster
-from trimtab.curve import Share
+from trimtab.curve import NOTHING, Share, total
 from trimtab.job import Nodes
 from trimtab.simulate.pairs import shared_stretches
 from trimtab.timeline import Timeline
-
-NOTHING = Share(0, 0)
 
 
 def held_shares(timeline: Timeline, cluster: Cluster) -> Share:
@@ -45,8 +43,7 @@ def told_share(detail: str) -> Share | None:
 
 def proportional_share(homes: list[VirtualCluster], nodes: Nodes) -> Share:
     """Return what GPUs of some nodes come with."""
-    parts = [homes[node].proportional(gpus) for node, gpus in nodes]
-    return Share(sum(part.cores for part in parts), sum(part.memory_mib for part in parts))
+    return total(homes[node].proportional(gpus) for node, gpus in nodes)
 
 
 def tells_shares(timeline: Timeline) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import polars as pl
 
@@ -24,7 +24,7 @@ from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import InputError, UnknownName
 from trimtab.profile import Profile
 from trimtab.simulate.speed import BUILTIN, Config, SpeedTable, config_text
-from trimtab.traces.columns import Table, number, read_table
+from trimtab.traces.columns import Table, number, read_table, refuse_row, refuse_rows
 from trimtab.traces.files import Stored, read
 
 # Measured beside another, a job can seem a little faster than alone. More than this is no such noise: a
@@ -75,7 +75,8 @@ def _measured_pairs(stored: Stored, source: str) -> SpeedTable:
         twin = next((known for known in (pair, pair[::-1]) if known in rows), None)
         if twin is not None:
             names = " beside ".join(config_text(config) for config in pair)
-            _refuse(table, row, f"{names} stands in line {rows[twin] + 2} already")
+            rule = f"{names} stands in line {rows[twin] + 2} already"
+            refuse_row(f"speeds {table.source}", table, row, rule)
         rows[pair] = row
     pairs = {pair: (one.speeds_ppm[row], other.speeds_ppm[row]) for pair, row in rows.items()}
     alike_mib = {pair[0]: memory_mib[row] for pair, row in rows.items() if pair[0] == pair[1]}
@@ -105,8 +106,7 @@ def _side(table: Table, side: int) -> _Side:
         f"speed{side} must be above 0: a pair that does not run is no row": pl.col("speed") <= 0,
         f"speed{side} must be at most {SPEED_MAX:g}: 1 is the speed alone": pl.col("speed") > SPEED_MAX,
     }
-    for rule, broken in rules.items():
-        _check(table, rows, rule, broken)
+    refuse_rows(f"speeds {table.source}", table, rows, rules)
     configs = [
         ("/".join(part for part in (model, dataset, batch) if part is not None), amp == "1")
         for model, dataset, batch, amp in rows.select("model", "dataset", "batchsize", "amp").iter_rows()
@@ -117,23 +117,8 @@ def _side(table: Table, side: int) -> _Side:
 def _memory_mib(table: Table) -> list[float | None]:
     rows = table.text.with_columns(written=table.get("gmem"), both_mib=number(table.get("gmem")))
     wrong = pl.col("written").is_not_null() & ~(pl.col("both_mib") > 0).fill_null(False)
-    _check(table, rows, "gmem must be MiB above 0, or empty", wrong)
+    refuse_rows(f"speeds {table.source}", table, rows, {"gmem must be MiB above 0, or empty": wrong})
     return rows["both_mib"].to_list()
-
-
-def _check(table: Table, rows: pl.DataFrame, rule: str, broken: pl.Expr) -> None:
-    """Refuse the first row that breaks a rule, and count the others."""
-    places = rows.select(broken.fill_null(False).arg_true()).to_series().to_list()
-    if places:
-        _refuse(table, places[0], rule, len(places) - 1)
-
-
-def _refuse(table: Table, row: int, rule: str, more: int = 0) -> NoReturn:
-    others = f" (and {more:,} more)" if more else ""
-    written = " ".join(",".join("" if value is None else value for value in table.text.row(row)).split())
-    raise InputError(
-        f"speeds {table.source}: line {row + 2}{others}: {rule}; nothing was loaded. It says: {written[:200]}"
-    )
 
 
 def _profile(config: Config, both_mib: float | None) -> Profile:

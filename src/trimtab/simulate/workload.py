@@ -59,6 +59,7 @@ class Workload:
         """
         submit = (trace.column("submit_ms") - trace.zero_ms).tolist()
         columns = [trace.labels(name) for name in ("vc", "user", "name", "model")]
+        gpus_of = trace.column("gpus").tolist()
         facts = [
             JobFacts(
                 *(label, submit_ms, gpus, vc, user, name),
@@ -71,7 +72,7 @@ class Workload:
             for label, submit_ms, gpus, vc, user, name, model, spread, profile, service in zip(
                 trace.labels("job_id"),
                 submit,
-                trace.column("gpus").tolist(),
+                gpus_of,
                 *columns,
                 _spreads_ppm(trace, spread_ppm),
                 profiles_of(trace),
@@ -80,8 +81,9 @@ class Workload:
             )
         ]
         durations = trace.column("duration_ms").tolist()
-        models, gpus = columns[-1], trace.column("gpus").tolist()
-        true = () if truth is None else tuple(truth.curve(*one) for one in zip(models, gpus, strict=True))
+        true: tuple[Curve | None, ...] = ()
+        if truth is not None:
+            true = tuple(truth.curve(*one) for one in zip(columns[-1], gpus_of, strict=True))
         if seed_order is not None:
             order = sorted(range(len(facts)), key=lambda job: (submit[job], seed_order[job]))
             facts, durations = [facts[job] for job in order], [durations[job] for job in order]

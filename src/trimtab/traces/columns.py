@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from functools import cache
-from typing import Literal
+from typing import Literal, NoReturn
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
@@ -140,6 +140,33 @@ def read_table(
     except pl.exceptions.PolarsError:
         text = _slow_table(body, separator, unique, source)
     return Table(source, stored.sha256, text)
+
+
+def refuse_rows(what: str, table: Table, rows: pl.DataFrame, rules: Mapping[str, pl.Expr]) -> None:
+    """Refuse a table whose rows must all be right, at the first rule that one breaks.
+
+    Args:
+        what: Whose table it is, as the message begins.
+        rows: Its rows as they were read. rules: what a row breaks, and when; null is no breach.
+
+    Raises:
+        InputError: It shows the first row that breaks the rule, and counts the others.
+    """
+    for rule, broken in rules.items():
+        places = rows.select(broken.fill_null(False).arg_true()).to_series().to_list()
+        if places:
+            refuse_row(what, table, places[0], rule, len(places) - 1)
+
+
+def refuse_row(what: str, table: Table, row: int, rule: str, more: int = 0) -> NoReturn:
+    """Refuse a table for one of its rows, and say how many more break the rule.
+
+    Raises:
+        InputError: Always.
+    """
+    others = f" (and {more:,} more)" if more else ""
+    written = " ".join(",".join("" if value is None else value for value in table.text.row(row)).split())
+    raise InputError(f"{what}: line {row + 2}{others}: {rule}; nothing was loaded. It says: {written[:200]}")
 
 
 def zone_of(name: str | None, default: str = "UTC") -> tzinfo:
