@@ -102,6 +102,7 @@ class Engine:
         by_the_book: bool = False,
     ) -> Engine:
         """Continue from a snapshot; the workload tells how long its active jobs run and who arrives."""
+        snapshot.refuse_others(workload)
         engine = cls(
             workload, cluster, policy, snapshot.knobs, environment, timeline=timeline, by_the_book=by_the_book
         )

@@ -343,6 +343,7 @@ class FastEngine:
         timeline: bool = False,
     ) -> FastEngine:
         """Continue from a snapshot; the workload tells how long its active jobs run and who arrives."""
+        snapshot.refuse_others(workload)
         engine = cls.__new__(cls)
         estimator = snapshot.estimator.fork() if snapshot.estimator else environment.estimator
         sample = snapshot.completed_gpu_ms[: snapshot.sampled[0]]

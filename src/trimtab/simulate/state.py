@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.cluster import Pace, Placement
+from trimtab.errors import ConfigError
 from trimtab.job import JobView
 from trimtab.knobs import Knobs
 from trimtab.profile import PairSpeeds
-from trimtab.simulate.workload import Estimator
+from trimtab.simulate.workload import Estimator, Workload
 
 # In a column of times: it did not happen. No instant is ever this small; the compiled core says the same.
 NONE_MS = int(np.iinfo(np.int64).min)
@@ -163,3 +164,13 @@ class Snapshot:
     estimator: Estimator | None
     job_ms: tuple[int, ...]  # per virtual cluster, see `ClusterView`
     crossing: tuple[int, ...] = ()  # running jobs whose level is to be looked at this very instant
+
+    def refuse_others(self, workload: Workload) -> None:
+        """Raise `ConfigError` if a workload tells other facts of an active job than were submitted."""
+        for job in self.jobs:
+            facts = workload.facts[job.id] if job.id < len(workload) else None
+            if facts is not job.facts and facts != job.facts:
+                raise ConfigError(
+                    f"job {job.facts.label}, active in the snapshot at {self.now_ms} ms, is not job {job.id} "
+                    "of the workload to go on with: its facts must be those submitted; nothing was run."
+                )
