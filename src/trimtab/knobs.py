@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from trimtab.errors import KnobError, UnknownName
 
@@ -187,6 +187,21 @@ def _keep(values: dict[str, Value]) -> dict[str, Value]:
     return values
 
 
+class Fault(NamedTuple):
+    """Why a setting is not legal.
+
+    Attributes:
+        kind: `type`: a value is of so wrong a kind that nothing can be told of a single knob; `missing`: the
+            knob is not named; `unknown`: there is no such knob; `value`: it is not what it would have to be.
+        name: The knob. given, nearest: its value, and the legal one nearest to it.
+    """
+
+    kind: Literal["type", "missing", "unknown", "value"]
+    name: str = ""
+    given: Value = ""
+    nearest: Value = ""
+
+
 @dataclass(frozen=True)
 class Space:
     """A policy's knobs, and the rules that hold between them.
@@ -215,6 +230,22 @@ class Space:
         named = self.imply(dict(values))
         legal = {knob.name: knob.project(named.get(knob.name, knob.default)) for knob in self.knobs}
         return Knobs(self.settle(legal))
+
+    def fault(self, values: Mapping[str, Any]) -> Fault | None:
+        """Return the first thing that keeps a setting from being its own projection, None if it is legal."""
+        try:
+            legal = self.project(values)
+        except (TypeError, ValueError, OverflowError):
+            return Fault("type")
+        for name in dict.fromkeys((*legal, *values)):
+            if name not in values:
+                return Fault("missing", name)
+            if name not in legal:
+                return Fault("unknown", name)
+            given, nearest = values[name], legal[name]
+            if type(given) is not type(nearest) or given != nearest:
+                return Fault("value", name, given, nearest)
+        return None
 
     def parse(self, texts: Mapping[str, str], base: Knobs | None = None) -> Knobs:
         """Read settings a person wrote, refusing what projection would have to change.

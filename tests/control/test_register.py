@@ -10,9 +10,9 @@ import pytest
 
 from histories import CLUSTER, WORLD, history
 from trimtab.control.adapter import JobEvent, State
-from trimtab.control.register import MEMORY_MS, Register, Torn, check_held
+from trimtab.control.register import Register, Torn, check_held
 from trimtab.control.simulated import Simulated
-from trimtab.forecast.history import NEVER_MS, Past
+from trimtab.forecast.history import MEMORY_MS, NEVER_MS, Past
 from trimtab.job import JobFacts
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy

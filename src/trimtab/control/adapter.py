@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from trimtab.cluster import Cluster
 from trimtab.errors import TrimtabError
 from trimtab.job import JobFacts
-from trimtab.knobs import Knobs, Space, write
+from trimtab.knobs import Fault, Knobs, Space, write
 from trimtab.simulate.state import Snapshot
 
 EventKind = Literal["submit", "start", "preempt", "finish", "cancel"]
@@ -152,15 +152,12 @@ def refuse_illegal(space: Space, knobs: Knobs) -> None:
     Raises:
         Refused: If it is not; the message names the first knob.
     """
-    try:
-        legal = space.project(knobs)
-    except (TypeError, ValueError, OverflowError):
-        raise Refused(f"setting {knobs.text()!r:.200}: a value is of the wrong kind.") from None
-    for name in dict.fromkeys((*space.by_name, *knobs)):
-        if name not in knobs:
+    match space.fault(knobs):
+        case Fault("type"):
+            raise Refused(f"setting {knobs.text()!r:.200}: a value is of the wrong kind.")
+        case Fault("missing", name):
             raise Refused(f"knob {name}: is not named; a setting names every knob.")
-        if name not in legal:
+        case Fault("unknown", name):
             raise Refused(f"knob {name!r:.60}: there is no such knob.")
-        given, nearest = knobs[name], legal[name]
-        if type(given) is not type(nearest) or given != nearest:
+        case Fault("value", name, given, nearest):
             raise Refused(f"knob {name} = {write(given)!r:.60}: is not legal, {write(nearest)} would be.")

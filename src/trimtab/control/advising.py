@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from trimtab.control.advisor import Advisor, BackgroundAdvisor, CausalAdvisor, PoolingAdvisor
+from trimtab.control.advisor import SURE, Advisor, BackgroundAdvisor, CausalAdvisor, PoolingAdvisor
 from trimtab.control.guardrails import Guardrails, Tenure
 from trimtab.control.rounds import Round
 from trimtab.control.scoring import Shadow, realised_gain
@@ -25,9 +25,6 @@ from trimtab.world import Seeds
 
 SearchKind = Literal["main", "background"]
 LINES: dict[str, Forecasting] = {"trimtab": PAPER, "trimtab-plus": PLUS}
-
-# Standard errors that trimtab-plus takes off a gain before it is believed.
-_SURE = 0.25
 
 
 class Advising(Protocol):
@@ -91,7 +88,7 @@ class Searches:
     def _main(self, how: Searching, seeds: Seeds) -> Advisor:
         if how.line == "trimtab":
             return CausalAdvisor(self._generation, self._trials, how.tuning, how.rails, seeds)
-        return PoolingAdvisor(self._generation, self._trials, how.tuning, how.rails, Pooling(), _SURE, seeds)
+        return PoolingAdvisor(self._generation, self._trials, how.tuning, how.rails, Pooling(), SURE, seeds)
 
     def advise(self, scene: Scene, tenure: Tenure, search: SearchKind) -> Round:
         scene = replace(scene, space=holding(scene.space, self._held, scene.running))

@@ -58,6 +58,10 @@ class Advisor(Protocol):
         ...
 
 
+# Standard errors that trimtab-plus takes off a gain before it is believed.
+SURE = 0.25
+
+
 class PoolingAdvisor:
     """Tries a field of settings on several futures an hour, and changes for what many hours say is better.
 

@@ -104,8 +104,8 @@ def judge(
         return Keep("no setting was better than the running one")
     if math.isnan(gain) or gain == -math.inf:
         return Keep(f"the search gave a gain of {gain}, which is no number to act on")
-    if belief.value < rails.belief_min:
-        return Keep(f"the forecast is not to be relied on: {'; '.join(belief.reasons)}")
+    if doubt := belief.doubt(rails.belief_min):
+        return Keep(doubt)
     if tenure.running_for_ms < rails.dwell_ms:
         return Keep(f"running for {tenure.running_for_ms / 1000:g} s, dwell is {rails.dwell_ms / 1000:g} s")
     if gain <= 1 or gain < rails.gain_min:

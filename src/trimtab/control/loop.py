@@ -276,10 +276,7 @@ class Loop:
         least_ms = self.orders.safety.history_min_ms
         if known_ms < least_ms:
             return f"the history is {known_ms / 1000:g} s long, {least_ms / 1000:g} s are needed"
-        trust = belief(past, self.orders.interval_ms)
-        if trust.value < self.orders.rails.belief_min:
-            return f"the forecast is not to be relied on: {'; '.join(trust.reasons)}"
-        return None
+        return belief(past, self.orders.interval_ms).doubt(self.orders.rails.belief_min)
 
     def _sought(
         self, scene: Scene, tenure: Tenure, kind: SearchKind, orders: Orders, advising: Advising

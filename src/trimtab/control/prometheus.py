@@ -9,7 +9,7 @@ from trimtab import __version__
 from trimtab.control.loop import Loop
 from trimtab.control.safety import MODES, corrected
 from trimtab.job import JobState
-from trimtab.knobs import Knobs, Value
+from trimtab.knobs import Value
 
 Labels = Mapping[str, str]
 _STAGES = ("desired", "written", "in_force")
@@ -101,7 +101,7 @@ def metrics_text(loop: Loop, now_ms: int) -> str:
 
 def _add_settings(text: _Text, loop: Loop) -> None:
     """Add the three settings: desired, written, in force."""
-    stages = dict(zip(_STAGES, stages_of(loop), strict=True))
+    stages = dict(zip(_STAGES, loop.standing.stages, strict=True))
     samples = [
         ({"knob": name, "stage": stage}, _plain(value))
         for stage, knobs in stages.items()
@@ -111,16 +111,6 @@ def _add_settings(text: _Text, loop: Loop) -> None:
     text.add("knob_value", "gauge", "Knobs that are numbers, in the knob's own unit.", samples)
     differs = [({"stage": stage}, float(stages[stage] != stages["in_force"])) for stage in _STAGES[:2]]
     text.add("setting_differs", "gauge", "1 if a setting is not the one in force.", differs)
-
-
-def stages_of(loop: Loop) -> tuple[Knobs | None, Knobs | None, Knobs | None]:
-    """Return the settings desired, written, and in force."""
-    standing, change = loop.standing, loop.standing.open
-    in_force = standing.knobs
-    if change is not None:
-        return change.knobs, change.knobs if change.written is not None else in_force, in_force
-    wanted = standing.back.knobs if standing.back else standing.torn.before if standing.torn else in_force
-    return wanted, standing.torn.knobs if standing.torn else in_force, in_force
 
 
 def _plain(value: Value) -> float | None:

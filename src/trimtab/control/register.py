@@ -16,7 +16,7 @@ from trimtab.control.adapter import JobEvent, State
 from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import TrimtabError
 from trimtab.forecast.durations import HistoryEstimator
-from trimtab.forecast.history import NEVER_MS, Integers, Past
+from trimtab.forecast.history import MEMORY_MS, NEVER_MS, Integers, Past
 from trimtab.forecast.throughput import Throughput
 from trimtab.job import JobFacts, JobState, JobView
 from trimtab.knobs import Knobs
@@ -24,10 +24,6 @@ from trimtab.search.scene import Scene
 from trimtab.search.space import SearchSpace
 from trimtab.simulate.state import Environment, Snapshot
 from trimtab.simulate.workload import Estimator
-from trimtab.traces.trace import DAY_MS
-
-# Older jobs are forgotten, unless they are still there: forecasts look back four weeks.
-MEMORY_MS = 35 * DAY_MS
 
 # Numbers of events so far behind the latest one are taken to have been seen.
 WINDOW = 4096

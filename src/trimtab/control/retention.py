@@ -20,8 +20,7 @@ import sqlalchemy as sa
 from trimtab.control.entries import Entry, last_confirmed, open_changes, selected
 from trimtab.control.store import ENTRIES, EXPORTS, Store
 from trimtab.errors import OutputError
-
-DAY_MS = 86_400_000
+from trimtab.traces.trace import DAY_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trimtab.errors import ConfigError, UnknownName
-from trimtab.knobs import Knobs, Space, Value, write
+from trimtab.knobs import Fault, Knobs, Space, Value, write
 
 Mode = Literal["observe", "shadow", "canary", "approve", "auto"]
 MODES: tuple[Mode, ...] = ("observe", "shadow", "canary", "approve", "auto")
@@ -159,17 +159,15 @@ def moves_too_much(running: Knobs, wanted: Knobs, space: Space, safety: Safety, 
 
 def illegal(wanted: Knobs, space: Space) -> str | None:
     """Say what makes a setting another than its own projection: such a one is never written."""
-    try:
-        legal = space.project(wanted)
-    except (TypeError, ValueError, OverflowError):
-        return "the setting has values of the wrong kind: it is never written"
-    for name in dict.fromkeys((*legal, *wanted)):
-        if name not in wanted or name not in legal:
-            has = "lacks" if name in legal else "has an unknown"
-            return f"the setting {has} knob {name}: it is never written"
-        value, nearest = wanted[name], legal[name]
-        if type(value) is not type(nearest) or value != nearest:
-            return f"{name} = {write(value)} is not legal, {write(nearest)} would be: it is never written"
+    match space.fault(wanted):
+        case Fault("type"):
+            return "the setting has values of the wrong kind: it is never written"
+        case Fault("missing", name):
+            return f"the setting lacks knob {name}: it is never written"
+        case Fault("unknown", name):
+            return f"the setting has an unknown knob {name}: it is never written"
+        case Fault("value", name, given, nearest):
+            return f"{name} = {write(given)} is not legal, {write(nearest)} would be: it is never written"
     return None
 
 

@@ -234,16 +234,19 @@ def _held(settings: Settings, plant: Plant) -> frozenset[str]:
     return safety.held(settings.orders.mode, plant.knobs)
 
 
-def plant_of(scheduler: SchedulerSettings) -> Plant:
-    """Return what a scheduler is taken for."""
-    policy = find_policy(scheduler.policy)
-    world = World(
+def _world_of(scheduler: SchedulerSettings) -> World:
+    return World(
         placement=scheduler.placement,
         restart_cost_s=scheduler.restart_cost_s,
         estimates=scheduler.estimates,
     )
+
+
+def plant_of(scheduler: SchedulerSettings) -> Plant:
+    """Return what a scheduler is taken for."""
+    policy = find_policy(scheduler.policy)
     space = search_space(policy, policy.space.defaults, scheduler.placement)
-    return Plant(scheduler.policy, space, world.environment(Workload([], [])))
+    return Plant(scheduler.policy, space, _world_of(scheduler).environment(Workload([], [])))
 
 
 def searches_of(settings: Settings, plant: Plant) -> Searches:
@@ -275,9 +278,7 @@ def _simulated(scheduler: SchedulerSettings, source: str) -> Adapter:
     from trimtab.control.simulated import Simulated
     from trimtab.traces.loader import load
 
-    world = World(
-        placement=scheduler.placement, restart_cost_s=scheduler.restart_cost_s, estimates=scheduler.estimates
-    )
+    world = _world_of(scheduler)
     workload = world.workload(load(source))
     return Simulated(
         workload,

@@ -124,6 +124,15 @@ class Standing:
     steady: Knobs | None = None
     main_ms: int | None = None
 
+    @property
+    def stages(self) -> tuple[Knobs | None, Knobs | None, Knobs | None]:
+        """The settings desired, written, and in force."""
+        change, in_force = self.open, self.knobs
+        if change is not None:
+            return change.knobs, change.knobs if change.written is not None else in_force, in_force
+        wanted = self.back.knobs if self.back else self.torn.before if self.torn else in_force
+        return wanted, self.torn.knobs if self.torn else in_force, in_force
+
     def tenure(self, now_ms: int) -> Tenure:
         """Return how the setting in force stands, for the guardrails."""
         left = tuple((knobs, max(0, now_ms - at_ms)) for knobs, at_ms in self.left)

@@ -7,7 +7,6 @@ from typing import Any
 
 from trimtab import __version__
 from trimtab.control.loop import Loop
-from trimtab.control.prometheus import stages_of
 from trimtab.control.safety import corrected
 from trimtab.control.standing import Open, Proposal
 
@@ -15,7 +14,7 @@ from trimtab.control.standing import Open, Proposal
 def status_of(loop: Loop, now_ms: int) -> dict[str, Any]:
     """Return how things stand, as of an instant on the loop's own clock; numbers are finite or None."""
     standing = loop.standing
-    desired, written, in_force = stages_of(loop)
+    desired, written, in_force = standing.stages
     return {
         "trimtab": __version__,
         "mode": loop.orders.mode,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from trimtab.cluster import Cluster
 from trimtab.control import scheduler_pb2 as pb
@@ -30,7 +30,7 @@ from trimtab.knobs import Knobs, Space, write
 from trimtab.profile import Profile
 from trimtab.simulate.state import Snapshot
 
-_KINDS: tuple[EventKind, ...] = ("submit", "start", "preempt", "finish", "cancel")
+_KINDS: tuple[EventKind, ...] = get_args(EventKind)
 
 # Attributes of a `JobView` that have a field of the same name: of the job, and of what the engine adds.
 _SEEN = ("held_ms", "preemptions", "first_start_ms", "started_ms", "stopped_ms", "estimate_ms")

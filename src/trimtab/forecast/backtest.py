@@ -58,6 +58,12 @@ class Belief:
     value: float
     reasons: tuple[str, ...] = ()
 
+    def doubt(self, least: float) -> str | None:
+        """Say why a forecast is not to be relied on that needs so much belief."""
+        if self.value >= least:
+            return None
+        return f"the forecast is not to be relied on: {'; '.join(self.reasons)}"
+
 
 FULL = Belief(1.0)
 

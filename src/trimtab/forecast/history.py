@@ -8,10 +8,13 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.traces.trace import Trace
+from trimtab.traces.trace import DAY_MS, Trace
 
 # An instant that has not come: the completion of a job that still runs or waits.
 NEVER_MS = int(np.iinfo(np.int64).max)
+
+# How long jobs that ended are remembered: forecasts look back four weeks.
+MEMORY_MS = 35 * DAY_MS
 
 Integers = NDArray[np.int64]
 

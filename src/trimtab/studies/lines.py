@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from trimtab.cluster import Cluster
-from trimtab.control.advisor import Advisor, BackgroundAdvisor, CausalAdvisor, PoolingAdvisor, record_of
+from trimtab.control.advisor import SURE, Advisor, BackgroundAdvisor, CausalAdvisor, PoolingAdvisor, record_of
 from trimtab.control.guardrails import Guardrails, Tenure, guards, judge
 from trimtab.control.rounds import Round
 from trimtab.errors import ConfigError
@@ -104,7 +104,7 @@ class Plan:
     plus_background_ms: int | None = None
     pooling: Pooling = POOLING
     return_ms: int = 3 * _HOUR_MS
-    sure: float = 0.25
+    sure: float = SURE
     rules: Rules = PAPER_RULES
     realised: bool = False
 

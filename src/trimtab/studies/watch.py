@@ -7,14 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from trimtab.curve import FULL_SPEED_PPM
-from trimtab.forecast.history import NEVER_MS, History, Past
+from trimtab.forecast.history import MEMORY_MS, NEVER_MS, History, Past
 from trimtab.simulate.engines import Simulation
 from trimtab.simulate.run import World
 from trimtab.simulate.state import NONE_MS, Snapshot
-from trimtab.traces.trace import DAY_MS, Trace
-
-# Older jobs are forgotten: forecasts look back four weeks.
-_MEMORY_MS = 35 * DAY_MS
+from trimtab.traces.trace import Trace
 
 
 class Watch:
@@ -30,7 +27,7 @@ class Watch:
 
     def __init__(self, trace: Trace, start_ms: int, end_ms: int, world: World) -> None:
         submit_ms = trace.column("submit_ms") - trace.zero_ms
-        seen = trace.select((submit_ms >= start_ms - _MEMORY_MS) & (submit_ms < end_ms))
+        seen = trace.select((submit_ms >= start_ms - MEMORY_MS) & (submit_ms < end_ms))
         seen = replace(seen, zero_ms=trace.zero_ms)
         self._history = History.of(seen)
         self.facts = world.workload(seen).facts
