@@ -123,6 +123,12 @@ class Outcome:
     simulations: float  # means of a main round in which there was something to gain
     search_s: float
 
+    def __str__(self) -> str:
+        return (
+            f"wait {self.wait_s:,.0f} s, JCT {self.jct_s:,.0f} s, rho <= 1 {self.fair_share:.2%}; "
+            f"{self.wall_s / 60:.1f} min"
+        )
+
     @classmethod
     def of(cls, line: Line) -> Outcome:
         rounds = [one for one in line.rounds if one.search == "main"]
@@ -168,7 +174,8 @@ class Runs:
         """Return the outcome of one run."""
         if (case, way, number) not in self.known:
             print(f"{case.name}, {way.name}, run {number + 1}", file=sys.stderr, flush=True)
-            self.known[case, way, number] = self._run(case, way, number)
+            self.known[case, way, number] = found = self._run(case, way, number)
+            print(f"  {found}", file=sys.stderr, flush=True)
         return self.known[case, way, number]
 
     def _run(self, case: Case, way: Way, number: int) -> Outcome:

@@ -1,6 +1,7 @@
 #include "themis.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 namespace trimtab {
@@ -32,12 +33,18 @@ std::int64_t log2_units(std::int64_t numerator, std::int64_t denominator) {
 
 namespace {
 
-// A quotient rounded down, of a numerator that is not negative. Mostly near enough as a double to need one correction.
-std::int64_t quotient(Wide numerator, Wide denominator) {
+double near(Wide value) {
+    const auto narrow = static_cast<std::int64_t>(value);
+    return narrow == value ? static_cast<double>(narrow) : static_cast<double>(value);
+}
+
+// one * two / (three * four) rounded down, none of them negative. As doubles it is mostly near enough to need one correction.
+std::int64_t quotient(std::int64_t one, Wide two, std::int64_t three, Wide four) {
     constexpr double EXACT = 1e15;
-    const double near = static_cast<double>(numerator) / static_cast<double>(denominator);
-    if (near > EXACT) return static_cast<std::int64_t>(numerator / denominator);
-    auto found = static_cast<std::int64_t>(near);
+    const double near_by = static_cast<double>(one) * near(two) / (static_cast<double>(three) * near(four));
+    const Wide numerator = one * two, denominator = three * four;
+    if (near_by > EXACT) return static_cast<std::int64_t>(numerator / denominator);
+    auto found = static_cast<std::int64_t>(near_by);
     while (found * denominator > numerator) --found;
     while ((found + 1) * denominator <= numerator) ++found;
     return found;
@@ -157,7 +164,9 @@ void Themis::bid() {
 
 Themis::Bid Themis::bid_of(const Job& job, std::int64_t speed_ppm) const {
     const Ms age_ms = scene_->now_ms - scene_->workload.submit_ms[static_cast<std::size_t>(job.id)];
-    const Ms time_ms = std::max<Ms>(1, age_ms + ceil_div(job.remaining(scene_->now_ms), speed_ppm));
+    const Work left = job.remaining(scene_->now_ms);
+    const Ms left_ms = speed_ppm == FULL_SPEED_PPM ? ceil_div(left, FULL_SPEED_PPM) : ceil_div(left, speed_ppm);
+    const Ms time_ms = std::max<Ms>(1, age_ms + left_ms);
     if (age_ms >= OLDEST_MS) throw ConfigError("a job waits for longer than 64 bits; use the reference engine.");
     return {rho_ppm(job, time_ms, std::max<Ms>(1, job.estimate_ms)), time_ms, job.id, job.gpus, job.member_gpus};
 }
@@ -181,7 +190,7 @@ std::int64_t Themis::rho_ppm(const Job& job, Ms time_ms, Ms run_ms) const {
     const Ms lived_ms = age_ms == 0 ? 1 : age_ms;
     const std::int64_t job_ms = age_ms == 0 ? part_->active : part_->life_job_ms(job);
     const Crowding crowding = Crowding::of(lived_ms, job_ms, job.member_gpus, part_->vc.gpus(), rules().paper);
-    return quotient(Wide{PPM} * time_ms * crowding.under, run_ms * crowding.over);
+    return quotient(time_ms, PPM * crowding.under, run_ms, crowding.over);
 }
 
 // ---- order -----------------------------------------------------------------------------------------
@@ -221,22 +230,32 @@ void Themis::order_by_gain() {
         width->bids.push_back(*bid);
     }
     for (Width& width : widths_) look(width);
+    const auto is_first = [this](const Width& one, const Width& two) { return is_before(one, two); };
     for (auto bid = bids_.begin(); bid != end; ++bid) {
-        const auto width = std::min_element(widths_.begin(), widths_.end(), Width::is_before);
+        const auto width = std::min_element(widths_.begin(), widths_.end(), is_first);
         *bid = width->bids.back();
         width->bids.pop_back();
         width->bids.empty() ? static_cast<void>(widths_.erase(width)) : look(*width);
     }
 }
 
-// See what the first of a width would gain.
+// See about what the first of a width would gain.
 void Themis::look(Width& width) const {
-    const Ms time_ms = width.bids.back().time_ms;
-    width.gain = log2_units(time_ms + rules().lease_ms, time_ms);
+    const auto time_ms = static_cast<double>(width.bids.back().time_ms);
+    width.gain = std::log2((time_ms + static_cast<double>(rules().lease_ms)) / time_ms);
 }
 
-bool Themis::Width::is_before(const Width& one, const Width& two) {
-    const std::int64_t its = one.gain * two.member_gpus, other = two.gain * one.member_gpus;
+// Whether the first of a width gains more a GPU than another's. Only what is close is worked out digit by digit: doubles
+// are right to a billionth of the last of its forty.
+bool Themis::is_before(const Width& one, const Width& two) const {
+    constexpr double CLOSE = 1e-11;
+    const double more = one.gain * two.member_gpus - two.gain * one.member_gpus;
+    if (std::abs(more) > CLOSE * (one.member_gpus + two.member_gpus)) return more > 0;
+    const auto gain = [this](const Width& width) {
+        const Ms time_ms = width.bids.back().time_ms;
+        return log2_units(time_ms + rules().lease_ms, time_ms);
+    };
+    const std::int64_t its = gain(one) * two.member_gpus, other = gain(two) * one.member_gpus;
     if (its != other) return its > other;
     const Bid &bid = one.bids.back(), &second = two.bids.back();
     return bid.rho_ppm != second.rho_ppm ? bid.rho_ppm > second.rho_ppm : bid.id < second.id;

@@ -43,13 +43,11 @@ private:
         std::int32_t member_gpus;
     };
 
-    // The waiting bids of one width, the first one last, and what its first one would gain.
+    // The waiting bids of one width, the first one last, and about what its first one would gain.
     struct Width {
         std::int32_t member_gpus;
-        std::int64_t gain;
+        double gain;
         std::vector<Bid> bids;
-
-        static bool is_before(const Width& one, const Width& two);
     };
 
     using Ids = std::vector<JobId>;
@@ -65,6 +63,7 @@ private:
     void order();
     void order_by_gain();
     void look(Width& width) const;
+    bool is_before(const Width& one, const Width& two) const;
     void walk(std::size_t count, JobId absent, Verdict& found);
     bool place(const Job& job, Nodes& found);
     void grant(Verdict& verdict);
