@@ -197,11 +197,12 @@ def test_run_times_beyond_64_bits_run_on_the_reference_engine_and_that_is_said_o
 
 
 def test_too_many_profiles_run_on_the_reference_engine_and_that_is_said(capsys):
-    """The core keeps a table of all pairs of profiles; 1,024 different ones are the most."""
-    for count, engine in ((1024, "compiled"), (1025, "reference")):
+    """The core keeps a table of all pairs of profiles; 1,024 are the most, where jobs may share at all."""
+    engines = (("lucid", 1024, "compiled"), ("lucid", 1025, "reference"), ("themis", 1025, "compiled"))
+    for policy, count, engine in engines:
         facts = [JobFacts(str(one), 0, 1, profile=Profile(gmem_mib=one)) for one in range(count)]
         workload = Workload(facts, [1000] * count)
-        case = replace(some.plain_case(workload, "lucid", {}), speeds=some.Pairs((900_000,)))
+        case = replace(some.plain_case(workload, policy, {}), speeds=some.Pairs((900_000,)))
         arguments = workload, case.cluster, case.policy, case.knobs, case.environment
         assert engine_name(make_engine("auto", *arguments)) == engine
     assert capsys.readouterr().err == (

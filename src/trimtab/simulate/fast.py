@@ -125,6 +125,11 @@ def _is_built_in(policy: Policy) -> bool:
     return type(policy) in _RANKS or type(policy) in (Tiresias, Themis, Lucid) or is_native(policy)
 
 
+def _may_share(policy: Policy) -> bool:
+    """Whether two jobs may be on the same GPUs: under Lucid, and under what is decided in Python."""
+    return type(policy) is Lucid or not (isinstance(policy, QueuePolicy) or _is_built_in(policy))
+
+
 def twin_refusal(workload: Workload, environment: Environment, policy: Policy) -> str | None:
     """Return why the core cannot run this, None if it can."""
     columns = Columns.of(workload)
@@ -135,7 +140,7 @@ def twin_refusal(workload: Workload, environment: Environment, policy: Policy) -
         fits = _fit(estimates, columns.gpus.tolist(), FULL_SPEED_PPM)
     if not fits:
         return "a run time is too long for 64 bits"
-    return None if isinstance(policy, QueuePolicy) else pairing_refusal(workload, environment.speeds)
+    return pairing_refusal(workload, environment.speeds) if _may_share(policy) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +422,7 @@ class FastEngine:
             _core_estimator(self._estimator, self.workload),
             environment.completed_gpu_ms,
             self._decider(sample_gpu_ms),
-            core_pairing(self.workload, environment.speeds) if self._may_share else None,
+            core_pairing(self.workload, environment.speeds) if _may_share(self.policy) else None,
             core_pace(environment.pace, self.workload) if type(self.policy) is Lucid else None,
             timeline,
         )
@@ -428,10 +433,6 @@ class FastEngine:
         known = self._settings.known.__getitem__
         asked = Asked(self.policy, self.cluster, self.environment, sample_gpu_ms, known)
         return _core.decider(self.policy.name, self.workload.facts, asked.decide, asked.next_review_ms)
-
-    @property
-    def _may_share(self) -> bool:
-        return not isinstance(self.policy, QueuePolicy)
 
     def _answerable(self, now_ms: int | None = None) -> AbstractContextManager[None]:
         return answerable(self.policy, lambda: self.now_ms if now_ms is None else now_ms)
