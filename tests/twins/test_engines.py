@@ -33,6 +33,15 @@ def test_the_twins_give_the_same_events(case):
 
 
 @examples(150)
+@given(some.cases(["themis", "chronus", "lucid", "sensascale-plus"], updates_max=20))
+def test_the_twins_agree_however_often_knobs_change(case):
+    """Where ends of leases, of profiles and reviews are due beside many changes of knobs."""
+    reference, core = case.engine(), compiled(case)
+    assert ending(reference) == ending(core)
+    check_equal(reference, core)
+
+
+@examples(150)
 @given(some.cases(updates_max=2), st.data())
 def test_the_twins_agree_at_every_stop(case, data):
     """Stopped at instants in mid-run, both are in the same state, and the core's indexes are what the
