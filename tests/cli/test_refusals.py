@@ -46,7 +46,7 @@ SIMULATE_OPTIONS = {
     "--policy policies.py::NoPolicy": "lacks name, space, decide",
     "--policy policies.py::FailsToStart": "ValueError: not today (",
     "--policy policies.py::NeedsMore": "missing 1 required",
-    "--policy policies.py::SpaceIsNone": "`space` a Space",
+    "--policy policies.py::SpaceIsNone": "`space` must be a Space",
     "--policy raises.py::Any": "RuntimeError: boom second line (",
     "--policy exits.py::Any": "SystemExit",
     "--policy syntax.py::Any": "SyntaxError",

@@ -34,7 +34,7 @@ class Tokens:
         if not given:
             raise ConfigError("a server needs a token: without one anybody could ask; nothing was started.")
         for token in given:
-            check_token(token)
+            check_token("a token", token)
         if self.read == self.write:
             raise ConfigError("the tokens to read and to write are the same; nothing was started.")
 
@@ -49,15 +49,15 @@ def _is_same(shown: str, token: str) -> bool:
     return hmac.compare_digest(shown.encode(), token.encode()) and bool(token)
 
 
-def check_token(token: str) -> None:
-    """Refuse a token that could be guessed or cannot be sent.
+def check_token(what: str, token: str) -> None:
+    """Refuse a token that could be guessed or cannot be sent; it is named by where it comes from.
 
     Raises:
         ConfigError: If so.
     """
     if len(token) < TOKEN_LEAST or not _TOKEN.fullmatch(token):
         raise ConfigError(
-            f"a token needs at least {TOKEN_LEAST} characters, none of them blank or beyond ASCII; "
+            f"{what} needs at least {TOKEN_LEAST} characters, none of them blank or beyond ASCII; "
             "nothing was started."
         )
 
@@ -70,19 +70,24 @@ class Certificate:
     key: bytes = field(repr=False)
 
 
-def check_address(address: str, *, is_secret: bool) -> None:
+def check_address(
+    address: str, *, is_secret: bool, what: str = "", remedy: str = "give certificates, or use 127.0.0.1"
+) -> None:
     """Refuse an address that is none, and one beyond this machine for what is not kept secret on the way.
+
+    Args:
+        what: How it was told, if in other words. remedy: what makes it possible there.
 
     Raises:
         ConfigError: If so.
     """
+    what = what or f"address {address!r:.100}"
     found = _ADDRESS.fullmatch(address)
     if found is None or int(found[2]) > 65_535:
-        raise ConfigError(f"address {address!r:.100}: it must be HOST:PORT; nothing was started.")
+        raise ConfigError(f"{what}: it must be HOST:PORT, ports up to 65535; nothing was started.")
     if not is_secret and not _is_loopback(found[1].strip("[]")):
         raise ConfigError(
-            f"address {address}: beyond this machine a token goes over TLS only; give certificates, "
-            "or use 127.0.0.1; nothing was started."
+            f"{what}: beyond this machine a token goes over TLS only; {remedy}; nothing was started."
         )
 
 

@@ -59,7 +59,7 @@ class GrpcAdapter:
         space: Space | None = None,
     ) -> None:
         check_address(address, is_secret=roots is not None)
-        check_token(token)
+        check_token("a token", token)
         if not 0 < deadline_s <= 3600:
             raise ConfigError(f"deadline {deadline_s} s: it must be above 0, at most an hour.")
         self._address, self._policy, self._deadline_s = address, policy, deadline_s

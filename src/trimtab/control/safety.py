@@ -42,7 +42,7 @@ class Step:
         except ValueError:
             pass
         raise ConfigError(
-            f'step of {name} = {text!r}: it must be a number above 0, or a factor such as "x4".'
+            f'{name} = {text!r:.60}: a step is a number above 0, or a factor above 1 such as "x4".'
         )
 
     def __str__(self) -> str:
@@ -113,11 +113,15 @@ class Safety:
 
         Raises:
             UnknownName: If a knob does not exist.
-            ConfigError: If the mode is canary and no knob is named for it, or one that may not change.
+            ConfigError: If the mode is canary and no knob is named for it, or one that may not change; or a
+                step is named for a knob whose values lie in no order.
         """
         for name in (*sorted(self.read_only), *self.steps, *([self.canary] if self.canary else [])):
             if name not in space.by_name:
                 raise UnknownName("knob", name, space.by_name)
+        for name, step in self.steps.items():
+            if (kind := space.by_name[name].kind) in ("choice", "bool"):
+                raise ConfigError(f"step {step} of knob {name}: it is a {kind}, which has no steps.")
         if mode == "canary" and self.canary is None:
             raise ConfigError("mode canary: guardrails.canary must name the one knob that may change.")
         if self.canary in self.read_only:

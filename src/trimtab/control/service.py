@@ -29,6 +29,7 @@ from trimtab.control.orders import Plant
 from trimtab.control.prometheus import metrics_text
 from trimtab.control.safety import Safety
 from trimtab.control.settings import SchedulerSettings, Settings, read_settings, read_token
+from trimtab.control.simulated import Simulated
 from trimtab.control.status import status_of
 from trimtab.errors import ConfigError, JournalError, TrimtabError
 from trimtab.policies.catalog import find_policy
@@ -36,6 +37,8 @@ from trimtab.search.spaces import search_space
 from trimtab.simulate.run import World
 from trimtab.simulate.trials import LocalTrials
 from trimtab.simulate.workload import Workload
+from trimtab.traces.files import read
+from trimtab.traces.loader import load
 from trimtab.world import epoch_ms, wall_s
 
 # Parts of entries that are for replay, not for logs.
@@ -93,6 +96,7 @@ class Service:
         from trimtab.control.recent import Recent
 
         self.settings = settings = read_settings(path)
+        settings.server.tokens()  # refused before the journal has an entry
         self._path, self._wishes = path, queue.SimpleQueue[_Wish]()
         self._clock = Clock(settings.scheduler.pace)
         self._refused = ""
@@ -100,8 +104,10 @@ class Service:
         self.journal = Ledger.open(settings.journal)
         try:
             plant = plant_of(settings.scheduler)
+            self._scheduler = open_scheduler(settings.scheduler)
+            check_objective(settings, self._scheduler)
             self.loop = Loop(
-                open_scheduler(settings.scheduler, path.parent),
+                self._scheduler,
                 self.journal,
                 plant,
                 settings.orders,
@@ -213,20 +219,35 @@ class Service:
     def _reload(self) -> str:
         """Take up the settings file as it is now, or keep all as it was."""
         try:
-            found = read_settings(self._path)
-            if why := self.settings.needs_restart(found):
-                raise ConfigError(f"{self._path}: {why}; nothing was changed.")
-            plant = plant_of(found.scheduler)
-            again = found.searching != self.settings.searching or _held(found, plant) != _held(
-                self.settings, plant
-            )
-            self.loop.adopt(found.orders, searches_of(found, plant) if again else None, found.digest)
-        except ConfigError as refusal:
-            self._refused = str(refusal)
-            self.loop.refuse_settings(self._refused)
+            self._adopt(read_settings(self._path))
+        except JournalError:
             raise
-        self.settings, self._refused = found, ""
-        return f"settings {found.digest} are in use"
+        except Exception as failure:  # settings may be wrong in any way, and must not end the loop
+            self._refused = str(failure) if isinstance(failure, TrimtabError) else self._unforeseen(failure)
+            self.loop.refuse_settings(self._refused)
+            raise ConfigError(self._refused) from failure
+        self._refused = ""
+        return f"settings {self.settings.digest} are in use"
+
+    def _unforeseen(self, failure: Exception) -> str:
+        why = " ".join(f"{type(failure).__name__}: {failure}".split())
+        return f"{self._path}: {why}; nothing was changed."
+
+    def _adopt(self, found: Settings) -> None:
+        """Go by other settings from now on.
+
+        Raises:
+            ConfigError: If that needs a restart, or they do not go with what runs; the old ones stay.
+        """
+        if why := self.settings.needs_restart(found):
+            raise ConfigError(f"{self._path}: {why}; nothing was changed.")
+        check_objective(found, self._scheduler)
+        plant = plant_of(found.scheduler)
+        again = found.searching != self.settings.searching or _held(found, plant) != _held(
+            self.settings, plant
+        )
+        self.loop.adopt(found.orders, searches_of(found, plant) if again else None, found.digest)
+        self.settings = found
 
 
 def _held(settings: Settings, plant: Plant) -> frozenset[str]:
@@ -254,7 +275,21 @@ def searches_of(settings: Settings, plant: Plant) -> Searches:
     return Searches(settings.searching, LocalTrials(), _held(settings, plant))
 
 
-def open_scheduler(scheduler: SchedulerSettings, folder: Path) -> Adapter:
+def check_objective(settings: Settings, scheduler: Adapter) -> None:
+    """Refuse to look for fewer violations where it is known that no job will ever have a deadline.
+
+    Raises:
+        ConfigError: If that is asked for.
+    """
+    wanted = settings.searching.tuning.objective.name
+    if wanted == "violations" and isinstance(scheduler, Simulated) and not scheduler.has_deadlines:
+        raise ConfigError(
+            f"{settings.path}: search.objective = 'violations': no job of {settings.scheduler.address} has a "
+            "deadline; nothing was changed."
+        )
+
+
+def open_scheduler(scheduler: SchedulerSettings) -> Adapter:
     """Return the scheduler that settings name.
 
     Raises:
@@ -269,17 +304,20 @@ def open_scheduler(scheduler: SchedulerSettings, folder: Path) -> Adapter:
         raise ConfigError(
             f"scheduler needs {missing.name}; pip install 'trimtab[grpc]'; nothing ran."
         ) from None
-    roots = scheduler.ca_file.read_bytes() if scheduler.ca_file is not None else None
+    roots = None if scheduler.ca_file is None else read(scheduler.ca_file).data
     token = read_token(scheduler.token_file)
     return GrpcAdapter(rest.removeprefix("//"), token, scheduler.policy, roots=roots)
 
 
 def _simulated(scheduler: SchedulerSettings, source: str) -> Adapter:
-    from trimtab.control.simulated import Simulated
-    from trimtab.traces.loader import load
-
     world = _world_of(scheduler)
     workload = world.workload(load(source))
+    start_ms, last_ms = scheduler.start_ms or 0, workload.facts[-1].submit_ms
+    if start_ms > last_ms:
+        raise ConfigError(
+            f"scheduler.start = {start_ms / 1000:,.0f} s: the last job of {source} comes at "
+            f"{last_ms / 1000:,.0f} s; nothing was started."
+        )
     return Simulated(
         workload,
         scheduler.cluster,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tomllib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 from trimtab.cluster import PLACEMENTS, Cluster, Placement
 from trimtab.control.advising import LINES, Searching
-from trimtab.control.authority import Tokens, check_address
+from trimtab.control.authority import Tokens, check_address, check_token
 from trimtab.control.guardrails import Guardrails
 from trimtab.control.orders import Orders
 from trimtab.control.safety import MODES, Mode, Safety, Step
@@ -26,6 +26,7 @@ from trimtab.policies.catalog import find_policy
 from trimtab.search.generation import ARRIVALS, DAY_BY_DAY
 from trimtab.search.sampler import SAMPLERS
 from trimtab.search.tuner import Tuning
+from trimtab.toml import toml_table
 from trimtab.traces.spans import duration_ms
 
 T = TypeVar("T")
@@ -104,17 +105,19 @@ def read_token(path: Path | None) -> str:
     """Return the token in a file, nothing for no file.
 
     Raises:
-        ConfigError: If it cannot be read, or others on this machine can read it.
+        ConfigError: If it cannot be read, others on this machine can read it, or it is none.
     """
     if path is None:
         return ""
     try:
         if path.stat().st_mode & 0o077:
             raise ConfigError(f"token file {path}: others can read it; chmod 600 it; nothing was started.")
-        return path.read_text().strip()
+        found = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as problem:
         reason = getattr(problem, "strerror", None) or "is no text"
         raise ConfigError(f"token file {path}: cannot be read ({reason}); nothing was started.") from None
+    check_token(f"token file {path}", found)
+    return found
 
 
 def read_settings(path: Path) -> Settings:
@@ -127,16 +130,17 @@ def read_settings(path: Path) -> Settings:
         data = path.read_bytes()
         if len(data) > _SIZE_MAX:
             raise ConfigError(f"{path}: is larger than a settings file can be; nothing was changed.")
-        table = tomllib.loads(data.decode())
+        table = toml_table(data)
     except OSError as problem:
         raise ConfigError(f"{path}: cannot be read ({problem.strerror}); nothing was changed.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as problem:
+    except ValueError as problem:
         raise ConfigError(f"{path}: is no TOML ({problem}); nothing was changed.") from None
     try:
         return _settings(path, hashlib.sha256(data).hexdigest()[:12], _Table(table, ""))
     except ConfigError as problem:
-        sentence = str(problem).replace("; nothing was run.", "").replace(" Nothing was run.", "")
-        raise ConfigError(f"{path}: {sentence.rstrip('.')}; nothing was changed.") from None
+        sentence = re.sub(r";? nothing was (run|started)\.$", "", str(problem), flags=re.IGNORECASE)
+        line = " ".join(sentence.rstrip(".").split())
+        raise ConfigError(f"{path}: {line}; nothing was changed.") from None
 
 
 class _Table:
@@ -161,10 +165,9 @@ class _Table:
         found = self.take(key, _table, {})
         return _Table(found, f"{self._name}{key}.")
 
-    def rest(self) -> dict[str, Any]:
-        """Return all that has not been taken."""
-        values, self._values = self._values, {}
-        return values
+    def each(self, kind: Callable[[str, Any], T]) -> dict[str, T]:
+        """Return all values, whatever their keys."""
+        return {key: self.take(key, kind) for key in tuple(self._values)}
 
     def done(self) -> None:
         """Refuse what nobody knows."""
@@ -179,8 +182,8 @@ def _table(name: str, value: Any) -> dict[str, Any]:
 
 
 def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"{name} = {value!r:.60}: it must be a text")
+    if not isinstance(value, str) or not value.isprintable() or not value.strip():
+        raise ConfigError(f"{name} = {value!r:.60}: it must be a text, and one that can be printed")
     return value
 
 
@@ -191,14 +194,20 @@ def _names(name: str, value: Any) -> frozenset[str]:
 
 
 def _span(name: str, value: Any) -> int:
-    found = duration_ms(name, value if isinstance(value, str) else "?")
+    found = _span_or_none(name, value)
     if found <= 0:
         raise ConfigError(f"{name} = {value!r}: it must be longer than nothing")
     return found
 
 
 def _span_or_none(name: str, value: Any) -> int:
-    return duration_ms(name, value if isinstance(value, str) else "?")
+    if not isinstance(value, str):
+        raise ConfigError(f'{name} = {value!r:.60}: it must be a text that tells a time, such as "90s"')
+    return duration_ms(name, value)
+
+
+def _step(name: str, value: Any) -> Step:
+    return Step.of(name, value)
 
 
 def _background(name: str, value: Any) -> int | None:
@@ -225,9 +234,10 @@ def _whole(low: int, high: int) -> Callable[[str, Any], int]:
 
 def _one_of(kind: str, known: Any) -> Callable[[str, Any], str]:
     def read(name: str, value: Any) -> str:
-        if value not in known:
-            raise UnknownName(kind, str(value), known)
-        return str(value)
+        found = _text(name, value)
+        if found not in known:
+            raise UnknownName(kind, found, known)
+        return found
 
     return read
 
@@ -265,6 +275,14 @@ def _scheduler(table: _Table, folder: Path) -> SchedulerSettings:
         )
     policy = table.take("policy", _text)
     find_policy(policy)
+    ca_file = _file(table, "ca_file", folder)
+    if kind == "grpc":
+        check_address(
+            rest.removeprefix("//"),
+            is_secret=ca_file is not None,
+            what=f"scheduler.address = {address!r:.60}",
+            remedy="name scheduler.ca_file, or use 127.0.0.1",
+        )
     found = SchedulerSettings(
         address=address,
         policy=policy,
@@ -277,7 +295,7 @@ def _scheduler(table: _Table, folder: Path) -> SchedulerSettings:
             table.take("nodes", _whole(1, 100_000), 80), table.take("gpus_per_node", _whole(1, 1000), 8)
         ),
         token_file=_file(table, "token_file", folder),
-        ca_file=_file(table, "ca_file", folder),
+        ca_file=ca_file,
     )
     if kind == "grpc" and found.token_file is None:
         raise ConfigError("scheduler.token_file is missing: a scheduler is not asked without a token")
@@ -292,7 +310,9 @@ def _file(table: _Table, key: str, folder: Path) -> Path | None:
 
 def _server(table: _Table, folder: Path) -> ServerSettings:
     listen = table.take("listen", _text, "127.0.0.1:8765")
-    check_address(listen, is_secret=False)
+    check_address(
+        listen, is_secret=False, what=f"server.listen = {listen!r:.60}", remedy="it must be 127.0.0.1"
+    )
     found = ServerSettings(
         listen=listen,
         read_token_file=_file(table, "read_token_file", folder),
@@ -307,7 +327,7 @@ def _orders(mode: Mode, search: _Table, table: _Table, line: str) -> Orders:
     safety = Safety(
         read_only=table.take("read_only", _names, frozenset()),
         canary=table.take("canary", _text, None),
-        steps={name: Step.of(name, value) for name, value in table.table("steps").rest().items()},
+        steps=table.table("steps").each(_step),
         confirm_ms=table.take("confirm", _span, usual.confirm_ms),
         state_age_max_ms=table.take("state_age", _span, usual.state_age_max_ms),
         history_min_ms=table.take("history", _span_or_none, usual.history_min_ms),

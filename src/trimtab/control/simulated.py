@@ -84,6 +84,11 @@ class Simulated:
         self._noted = 0  # events of the engine's timeline that have been looked at
         self._speedup, self._origin = speedup, (wall_s(), self._engine.now_ms)
 
+    @property
+    def has_deadlines(self) -> bool:
+        """Whether any of its jobs has a deadline."""
+        return any(facts.service.deadlines_ms for facts in self._workload.facts)
+
     def advance(self, until_ms: int) -> None:
         """Move the clock on; what happens before that instant has happened then. It never goes back.
 

@@ -9,7 +9,8 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-from trimtab.errors import ConfigError, UnknownName
+from trimtab.errors import ConfigError, TrimtabError, UnknownName
+from trimtab.knobs import Space
 from trimtab.policies.chronus import Chronus
 from trimtab.policies.edf import Edf
 from trimtab.policies.fifo import Fifo
@@ -63,7 +64,7 @@ def _load(path: Path, class_name: str) -> Policy:
     sys.modules[module.__name__] = module  # dataclasses and pickling look their module up by name
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # a user's file may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
         raise ConfigError(f"policy file {path} does not load: {type(error).__name__}: {error}") from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
@@ -73,7 +74,16 @@ def _load(path: Path, class_name: str) -> Policy:
             if isinstance(value, type) and value.__module__ == module.__name__
         ]
         raise UnknownName(f"policy in {path}", class_name, own)
-    policy: Policy = found()
+    try:
+        return _checked(found(), path, class_name)
+    except TrimtabError:
+        raise
+    except (Exception, SystemExit) as error:  # and when a policy is made of it
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"policy {class_name} in {path} cannot be made: {reason}") from error
+
+
+def _checked(policy: Policy, path: Path, class_name: str) -> Policy:
     missing = [part for part in ("name", "space", "decide", "next_review_ms") if not hasattr(policy, part)]
     if missing:
         raise ConfigError(
@@ -85,4 +95,6 @@ def _load(path: Path, class_name: str) -> Policy:
             f"policy {class_name} in {path}: its name {policy.name!r:.80} must be letters, digits, spaces "
             "and .+-_, at most 60 of them; nothing was run."
         )
+    if not isinstance(policy.space, Space):
+        raise ConfigError(f"policy {class_name} in {path}: `space` must be a Space; nothing was run.")
     return policy
