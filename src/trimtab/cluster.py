@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from trimtab.curve import FULL_SPEED_PPM, Curve, Share, total
 from trimtab.errors import ConfigError
 from trimtab.job import Jobs, JobView, Nodes
 from trimtab.profile import PairSpeeds
+from trimtab.toml import toml_table
 
 Placement = Literal["count", "consolidated", "relaxed"]
 PLACEMENTS: tuple[Placement, ...] = ("count", "consolidated", "relaxed")
@@ -20,7 +20,14 @@ PLACEMENTS: tuple[Placement, ...] = ("count", "consolidated", "relaxed")
 # What a node has for each of its GPUs, unless it is told (Synergy's servers: 24 cores and 500 GiB for 8).
 CORES_PER_GPU = 3
 MEMORY_MIB_PER_GPU = 64_000
-_CARE_MAX = 10**12  # cores or MiB of a node: beyond this it is a mistake
+_MIB = 1024  # of a GiB
+
+# Beyond these a number is a mistake: Synergy's pass over a node takes as long as it has cores, and more nodes
+# or wider ones would need more memory than a workstation has.
+CORES_PER_GPU_MAX = 1_000
+MEMORY_GIB_PER_GPU_MAX = 1_000_000
+NODES_MAX = 100_000
+GPUS_PER_NODE_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +99,7 @@ class Cluster:
         """
         _require_positive("nodes", nodes)
         _require_positive("gpus-per-node", gpus_per_node)
-        _require_enough("cores-per-node", cores_per_node, gpus_per_node)
-        _require_enough("memory-mib-per-node", memory_mib_per_node, gpus_per_node)
+        _require_care("", cores_per_node, memory_mib_per_node, gpus_per_node)
         return cls((VirtualCluster("all", nodes, gpus_per_node, 0, cores_per_node, memory_mib_per_node),))
 
     @classmethod
@@ -112,8 +118,7 @@ class Cluster:
             _require_positive(f"vc {name}: nodes", nodes)
             _require_positive(f"vc {name}: gpus_per_node", gpus_per_node)
             cores, memory_mib = more or (0, 0)
-            _require_enough(f"vc {name}: cores_per_node", cores, gpus_per_node)
-            _require_enough(f"vc {name}: memory_mib_per_node", memory_mib, gpus_per_node)
+            _require_care(f"vc {name}: ", cores, memory_mib, gpus_per_node)
             vcs.append(VirtualCluster(name, nodes, gpus_per_node, first_node, cores, memory_mib))
             first_node += nodes
         if len({vc.name for vc in vcs}) < len(vcs) or not vcs:
@@ -130,8 +135,8 @@ class Cluster:
             ConfigError: If the file cannot be read or has other keys.
         """
         try:
-            tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            tables = toml_table(path.read_bytes())
+        except (OSError, ValueError) as error:
             raise ConfigError(f"cluster file {path}: {error}; nothing was run.") from None
         rows = tables.get("vc")
         if set(tables) != {"vc"} or not isinstance(rows, list):
@@ -144,18 +149,11 @@ class Cluster:
                     f"cluster file {path}: each [[vc]] has {', '.join(sorted(keys))}, and at most "
                     f"{' and '.join(sorted(more))} besides."
                 )
-        return cls.partitioned(
-            [
-                (
-                    str(row["name"]),
-                    row["nodes"],
-                    row["gpus_per_node"],
-                    row.get("cores_per_node", 0),
-                    memory_mib(f"vc {row['name']}: memory_gib_per_node", row.get("memory_gib_per_node")),
+            if not isinstance(row["name"], str) or not row["name"].isprintable() or not row["name"]:
+                raise ConfigError(
+                    f"cluster file {path}: name = {row['name']!r:.60}: it must be a text; nothing was run."
                 )
-                for row in rows
-            ]
-        )
+        return cls.partitioned([_size(f"vc {row['name']}: ", **row) for row in rows])
 
     @property
     def gpus(self) -> int:
@@ -180,30 +178,85 @@ class Cluster:
 
 def _require_positive(what: str, number: object) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise ConfigError(f"{what} = {number!r}: it must be a whole number of at least 1; nothing was run.")
-
-
-def _require_enough(what: str, number: object, gpus_per_node: int) -> None:
-    """Refuse what a node cannot have of CPU or memory; 0 stands for the usual."""
-    whole = isinstance(number, int) and not isinstance(number, bool)
-    if not whole or not (number == 0 or gpus_per_node <= number <= _CARE_MAX):  # type: ignore[operator]
         raise ConfigError(
-            f"{what} = {number!r}: it must be a whole number, at least 1 for each of {gpus_per_node:,} GPUs "
-            f"and at most {_CARE_MAX:,}; nothing was run."
+            f"{what} = {number!r:.60}: it must be a whole number of at least 1; nothing was run."
         )
 
 
-def memory_mib(what: str, gib: object) -> int:
-    """Return memory in whole MiB, 0 where nothing is said.
+def _require_care(vc: str, cores: int, memory_mib: int, gpus_per_node: int) -> None:
+    """Refuse what a node cannot have of CPU or memory; 0 stands for the usual."""
+    if cores != 0:
+        _require_each(f"{vc}cores_per_node", cores, CORES_PER_GPU_MAX, gpus_per_node)
+    if memory_mib != 0:
+        _require_each(f"{vc}memory_mib_per_node", memory_mib, _MIB * MEMORY_GIB_PER_GPU_MAX, gpus_per_node)
+
+
+def _require_each(what: str, number: object, most: int, gpus_per_node: int) -> None:
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    if not whole or not gpus_per_node <= number <= most * gpus_per_node:  # type: ignore[operator]
+        raise ConfigError(
+            f"{what} = {number!r:.60}: it must be a whole number, 1 .. {most:,} for each of "
+            f"{gpus_per_node:,} GPUs; nothing was run."
+        )
+
+
+def _size(
+    vc: str,
+    name: str,
+    nodes: Any,
+    gpus_per_node: Any,
+    cores_per_node: object = None,
+    memory_gib_per_node: object = None,
+) -> tuple[str, int, int, int, int]:
+    """Return a virtual cluster of a file as `partitioned` takes it."""
+    _require_positive(f"{vc}gpus_per_node", gpus_per_node)
+    cores = cores_of(f"{vc}cores_per_node", cores_per_node, gpus_per_node)
+    memory_mib = memory_mib_of(f"{vc}memory_gib_per_node", memory_gib_per_node, gpus_per_node)
+    return name, nodes, gpus_per_node, cores, memory_mib
+
+
+def cores_of(what: str, cores: Any, gpus_per_node: int) -> int:
+    """Return CPU cores of a node, 0 where nothing is said.
 
     Raises:
-        ConfigError: If it is no number above 0.
+        ConfigError: If a node cannot have so many.
+    """
+    if cores is None:
+        return 0
+    _require_each(what, cores, CORES_PER_GPU_MAX, gpus_per_node)
+    return int(cores)
+
+
+def memory_mib_of(what: str, gib: object, gpus_per_node: int) -> int:
+    """Return the memory of a node in whole MiB, 0 where nothing is said.
+
+    Raises:
+        ConfigError: If a node cannot have so much.
     """
     if gib is None:
         return 0
-    if isinstance(gib, bool) or not isinstance(gib, int | float) or not 1 / 1024 <= gib <= _CARE_MAX / 1024:
-        raise ConfigError(f"{what} = {gib!r}: it must be GiB above 0; nothing was run.")
-    return round(gib * 1024)
+    least, most = gpus_per_node / _MIB, MEMORY_GIB_PER_GPU_MAX * gpus_per_node
+    if isinstance(gib, bool) or not isinstance(gib, int | float) or not least <= gib <= most:
+        raise ConfigError(
+            f"{what} = {gib!r:.60}: it must be GiB, 1/{_MIB} .. {MEMORY_GIB_PER_GPU_MAX:,} for each of "
+            f"{gpus_per_node:,} GPUs; nothing was run."
+        )
+    return round(gib * _MIB)
+
+
+def check_size(cluster: Cluster) -> None:
+    """Refuse a cluster that is larger than can be simulated.
+
+    Raises:
+        ConfigError: If it is.
+    """
+    widest = max(vc.gpus_per_node for vc in cluster.vcs)
+    for what, size, most in (
+        ("nodes", cluster.nodes, NODES_MAX),
+        ("gpus-per-node", widest, GPUS_PER_NODE_MAX),
+    ):
+        if size > most:
+            raise ConfigError(f"{what} = {size:,}: at most {most:,} can be simulated; nothing was run.")
 
 
 class FreeMap:

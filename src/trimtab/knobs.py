@@ -180,7 +180,8 @@ class Knob:
                 return number if math.isinf(number) else round(number, _FRACTION_DIGITS)
 
     def _refusal(self, text: str) -> KnobError:
-        return KnobError(f"knob {self.name} = {text!r} breaks its rule ({self.rule()}); nothing was run.")
+        rule = f"{'a whole number, ' if self.kind == 'int' else ''}{self.rule()}"
+        return KnobError(f"knob {self.name} = {text!r:.60} breaks its rule ({rule}); nothing was run.")
 
 
 def _keep(values: dict[str, Value]) -> dict[str, Value]:

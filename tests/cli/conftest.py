@@ -104,6 +104,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "odd.csv": "job_id,submit_s,duration_s,gpus\nb,20,5,1\nnegative,10,-5,1\nzero,5,0,1\nnoone,1,4,0\n",
         "wide.csv": "job_id,submit_s,duration_s,gpus\nw,0,10,100\n",
         "one.csv": "job_id,submit_s,duration_s,gpus\nonly,0,10,1\n",
+        "far.csv": "job_id,submit_s,duration_s,gpus\na,0,3000000000,99\nb,9000000000,3000000000,99\n",
         "zero.csv": "job_id,submit_s,duration_s,gpus\nx,0,0,1\ny,0,0,1\n",
         "good.toml": '[[vc]]\nname = "x"\nnodes = 1\ngpus_per_node = 8\n',
         "zero.toml": '[[vc]]\nname = "x"\nnodes = 0\ngpus_per_node = 8\n',
@@ -112,6 +113,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "missing.toml": '[[vc]]\nname = "x"\nnodes = 1\n',
         "extra.toml": '[[vc]]\nname = "x"\nnodes = 1\ngpus_per_node = 8\ncolour = "red"\n',
         "twice.toml": 2 * '[[vc]]\nname = "x"\nnodes = 1\ngpus_per_node = 8\n',
+        "number.toml": "[[vc]]\nname = 5\nnodes = 1\ngpus_per_node = 8\n",
+        "no-cores.toml": '[[vc]]\nname = "x"\nnodes = 1\ngpus_per_node = 8\ncores_per_node = 0\n',
+        "no-memory.toml": '[[vc]]\nname = "x"\nnodes = 1\ngpus_per_node = 8\nmemory_gib_per_node = 0\n',
+        "list.toml": '[[vc]]\nname = "x"\nnodes = 1\ngpus_per_node = [8]\n',
+        "long.toml": f'[[vc]]\nname = "x"\nnodes = {"9" * 5000}\ngpus_per_node = 8\n',
+        "deep.toml": f"vc = {'[' * 5000}{']' * 5000}\n",
         "empty.toml": "",
         "broken.toml": "[[vc]\nname",
         "policies.py": POLICIES,
@@ -121,6 +128,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     (tmp_path / "noise.bin").write_bytes(random.Random(7).randbytes(3000))
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(JOBS.encode())[:60])
     (tmp_path / "folder").mkdir()

@@ -83,7 +83,10 @@ def test_policies_of_the_command_line_take_the_place_of_the_grids(here: Path, tr
         ("--policy nothing", "unknown policy 'nothing'"),
         ("--seeds 0", "seeds = 0"),
         ("--grid missing.toml", "missing.toml"),
-        ("--workers 1000", "workers = 1,000"),
+        ("--workers 1000", "workers = 1,000: it must be 1 .. 512"),
+        ("--workers 0", "workers = 0: it must be 1 .. 512"),
+        ("--workers -1", "workers = -1: it must be 1 .. 512"),
+        ("--seeds 1000000000", "seeds = 1000000000: it must be 1 .. 1000"),
         ("--policy fifo --out jobs.csv", "jobs.csv"),
     ],
 )

@@ -241,12 +241,15 @@ def test_nodes_with_their_own_cpu_and_memory(tmp_path: Path) -> None:
     [
         (
             "cores_per_node = 7",
-            "vc a: cores_per_node = 7: it must be a whole number, at least 1 for each of 8",
+            "vc a: cores_per_node = 7: it must be a whole number, 1 .. 1,000 for each of 8",
         ),
         ("cores_per_node = 8.5", "vc a: cores_per_node = 8.5: it must be a whole number"),
-        ("memory_gib_per_node = 0", "vc a: memory_gib_per_node = 0: it must be GiB above 0"),
-        ('memory_gib_per_node = "x"', "it must be GiB above 0"),
-        ("memory_gib_per_node = nan", "it must be GiB above 0"),
+        (
+            "memory_gib_per_node = 0",
+            "vc a: memory_gib_per_node = 0: it must be GiB, 1/1024 .. 1,000,000 for",
+        ),
+        ('memory_gib_per_node = "x"', "it must be GiB, 1/1024 .. 1,000,000 for"),
+        ("memory_gib_per_node = nan", "it must be GiB, 1/1024 .. 1,000,000 for"),
         ("cpus = 3", "and at most cores_per_node and memory_gib_per_node besides"),
     ],
 )

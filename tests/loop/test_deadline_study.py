@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,12 +83,17 @@ def test_the_usual_grid_is_possible_and_its_policies_are_known_where_they_exist(
         ("gpus = true", "wrong kind"),
         ('nodes = ["8x24"]', "not GPUs x cores x GiB"),
         ('nodes = ["7x24x500"]', "no whole number of nodes"),
-        ("noises = [3]", "standard deviation"),
-        ("curve_noises = [1]", "curve noise 1"),
+        ('nodes = ["8x24x5\u00b2"]', "not GPUs x cores x GiB"),
+        (f'nodes = ["8x24x{"9" * 5000}"]', "not GPUs x cores x GiB"),
+        ('nodes = ["8x9999999x500"]', "node 8x9999999x500: cores = 9999999: it must be a whole"),
+        ('nodes = ["8x24x9999999999"]', "node 8x24x9999999999: memory = 9999999999: it must be GiB"),
+        ('nodes = ["8x7x500"]', "node 8x7x500: cores = 7"),
+        ("gpus = 960000000", "nodes = 120,000,000: at most 100,000"),
+        ("gpus = 0", "gpus = 0: they make no whole number"),
+        ("gpus = -96", "gpus = -96: they make no whole number"),
+        (f"gpus = {'9' * 5000}", "beyond 64 bits"),
         ('classes = ["7/7"]', "must be weights"),
         ('mixes = ["x"]', "mix"),
-        ("seeds = 0", "seeds = 0"),
-        ("thin = 2", "thin = 2"),
         ('rule = "hard"', "rule 'hard'"),
         ('baselines = ["none"]', "baseline 'none'"),
         ("[policies]\nA = 3", "wrong kind"),
@@ -101,6 +107,43 @@ def test_a_grid_that_cannot_be_is_one_line(text: str, said: str, tmp_path: Path)
         Grid.read(file).check()
     assert "\n" not in str(refusal.value)
     assert "nothing was run" in str(refusal.value)
+
+
+# Every number of a grid -> the least and the most it may be.
+NUMBERS = {
+    "loads": (0.01, 100),
+    "noises": (0, 1),
+    "curve_noises": (0, 0.9),
+    "thin": (1e-6, 1),
+    "thin_policies_share": (1e-6, 1),
+    "restart_cost_s": (0, 1e9),
+    "adjust_cost_s": (0, 1e9),
+    "seeds": (1, 1000),
+}
+
+
+def test_every_number_of_a_grid_is_here() -> None:
+    usual = {name: getattr(Grid(), name) for name in Grid.__dataclass_fields__}
+    first = {name: value[0] if isinstance(value, tuple) else value for name, value in usual.items()}
+    assert {name for name, value in first.items() if isinstance(value, int | float)} == {*NUMBERS, "gpus"}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_out_of_its_range_is_refused_by_its_name(name: str, tmp_path: Path) -> None:
+    low, high = NUMBERS[name]
+    is_list, is_whole = isinstance(getattr(Grid(), name), tuple), name == "seeds"
+    file = tmp_path / "grid.toml"
+
+    def read(number: float) -> None:
+        file.write_text(f"{name} = {[high, number] if is_list else number}")
+        Grid.read(file).check()
+
+    for number in (low, high):
+        read(number)
+    wrong = (low - 1, high + 1) if is_whole else (low - 1e-7, high * 1.001, math.nan, math.inf, -math.inf)
+    for number in wrong:
+        with pytest.raises(ConfigError, match=rf"grid: {name} = .*: it must be .*; nothing was run\."):
+            read(number)
 
 
 def test_a_grid_file_keeps_what_it_does_not_name(tmp_path: Path) -> None:
@@ -176,6 +219,50 @@ def test_cells_of_another_study_are_refused_and_kept(tmp_path: Path) -> None:
     (tmp_path / CELLS).write_text("not a study\n")
     with pytest.raises(InputError, match="not what a study wrote"):
         run_study(study(), tmp_path, 1)
+
+
+HEADER = json.dumps(study().header())
+CELL = {**GRID.cases()[0]._asdict(), "policy": "fifo", "seed": 0, "failed": "", "cpu_s": 0.1, "events": 3}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xfe\x00",
+        b"\xff\n",
+        b"5\n",
+        b"hello",
+        b"[]\n",
+        b"null\n",
+        b"[" * 100_000 + b"\n",
+        b"9" * 5000 + b"\n",
+        *(
+            f"{HEADER}\n{line}\n".encode()
+            for line in (
+                "5",
+                "[]",
+                "{}",
+                json.dumps(CELL),
+                json.dumps({**CELL, "metrics": 5}),
+                json.dumps({**CELL, "metrics": {"jobs": "many"}}),
+                json.dumps({**CELL, "metrics": {"jobs": math.nan}}),
+                json.dumps({**CELL, "metrics": {}, "seed": []}),
+                json.dumps({**CELL, "metrics": {}, "seed": 7}),
+                json.dumps({**CELL, "metrics": {}, "load": 9}),
+                json.dumps({**CELL, "metrics": {}, "failed": None}),
+                json.dumps({**CELL, "metrics": {}, "cpu_s": "1"}),
+                json.dumps({**CELL, "metrics": {}, "events": 1e999}),
+            )
+        ),
+    ],
+    ids=lambda data: str(data[-60:]),
+)
+def test_cells_that_no_study_wrote_are_refused_and_kept(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / CELLS
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="is not what a study wrote; give another --out; nothing was run"):
+        run_study(study(), tmp_path, 1)
+    assert path.read_bytes() == data
 
 
 def test_a_cell_that_fails_says_why_and_stops_nothing(tmp_path: Path) -> None:

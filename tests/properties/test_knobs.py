@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from trimtab.errors import KnobError, UnknownName
 from trimtab.knobs import Knob, Knobs, Space, Value, write
+from trimtab.policies.catalog import POLICIES, find_policy
 from trimtab.search.sampler import design, make_sampler
 from trimtab.search.space import Axis, SearchSpace
 from trimtab.testing import axes, knobs, raw, raw_values, search_spaces, spaces, units
@@ -209,6 +210,15 @@ def test_enumeration_finds_every_setting_of_a_lattice(search: SearchSpace):
     assert len(set(found)) == len(found) < 200
     for ticket in make_sampler("random", search, search.base, Seeds(1)).ask():
         assert search.knobs(ticket.point) in found
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_part_of_a_whole_number_is_refused_for_that(name):
+    space = find_policy(name).space
+    for one in space.knobs:
+        if one.kind == "int":
+            with pytest.raises(KnobError, match=r"a whole number, "):
+                space.parse({one.name: f"{one.low}.5"})
 
 
 def test_bounds_are_told_in_full():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
@@ -11,15 +13,25 @@ from hypothesis import strategies as st
 import replay
 import strategies as some
 from trimtab.cluster import Cluster
+from trimtab.errors import TrimtabError
 from trimtab.job import JobFacts
+from trimtab.policies.catalog import POLICIES, find_policy
 from trimtab.policies.tiresias import Tiresias
 from trimtab.profile import Profile
 from trimtab.simulate import fast
+from trimtab.simulate.curves import BUILTIN_CURVES
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.engines import Simulation, engine_name, make_engine
 from trimtab.simulate.fast import FastEngine
 from trimtab.simulate.metrics import jobs_table
+from trimtab.simulate.mix import USUAL_MIX, with_curve_models
+from trimtab.simulate.models import assign_models
+from trimtab.simulate.run import World, simulate
+from trimtab.simulate.speed import BUILTIN
 from trimtab.simulate.workload import Workload
+from trimtab.traces.deadlines import with_deadlines
+from trimtab.traces.synthetic import generate
+from trimtab.world import Seeds
 from twins.pairs import check_equal, compiled, ending, events, examples, moments, state
 
 
@@ -218,3 +230,36 @@ def test_too_many_profiles_run_on_the_reference_engine_and_that_is_said(capsys):
         "trimtab: jobs have 1025 different profiles, more than 1024: the reference engine runs, "
         "with the same results but slower\n"
     )
+
+
+# ---- values at the ends of their ranges ----------------------------------------------------------
+
+ENDLESS = (1e9, 1e13, 1e18, 1.7e308, math.inf)
+EXTREMES = [
+    (name, knob.name, value)
+    for name, policy in POLICIES.items()
+    for knob in policy().space.knobs
+    if knob.kind in ("int", "fraction")
+    for value in (
+        knob.low,
+        *([knob.high] if math.isfinite(knob.high) else [1e9, 1e13, 1e18, 1.7e308, math.inf]),
+    )
+]
+
+
+@pytest.mark.parametrize(("name", "knob", "value"), EXTREMES)
+def test_a_knob_at_the_end_of_its_range_is_the_same_to_both(name, knob, value):
+    trace = generate("philly?days=1&load=0.4&seed=3")
+    trace = with_deadlines(trace.select(np.arange(len(trace)) % 20 == 0), "chronus", "MIX2", Seeds(1))
+    if name == "lucid":
+        trace = assign_models(trace, BUILTIN, "draw", Seeds(1)).trace
+    trace = with_curve_models(trace, BUILTIN_CURVES, "column", USUAL_MIX, Seeds(1)).trace
+    knobs = find_policy(name).space.project({knob: value})
+    found = []
+    for engine in ("reference", "compiled"):
+        world = World(engine=engine, curves="builtin")
+        try:
+            found.append(simulate(trace, Cluster.pool(2, 8), name, knobs, world).timeline.digest())
+        except TrimtabError as refusal:
+            found.append(str(refusal))
+    assert found[0] == found[1]

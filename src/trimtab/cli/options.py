@@ -14,7 +14,7 @@ import numpy as np
 import typer
 
 from trimtab.cli import show
-from trimtab.cluster import PLACEMENTS, Cluster, memory_mib
+from trimtab.cluster import PLACEMENTS, Cluster, check_size, cores_of, memory_mib_of
 from trimtab.control.guardrails import Guardrails
 from trimtab.errors import ConfigError, UnknownName
 from trimtab.knobs import Knobs
@@ -31,7 +31,7 @@ from trimtab.simulate.executors import CLUSTERS, EXECUTORS
 from trimtab.simulate.fast import compiled_available
 from trimtab.simulate.mix import USUAL_MIX, check_mix, mix_note, with_curve_models
 from trimtab.simulate.models import MODELS, assign_models, notes_of
-from trimtab.simulate.run import CURVE_NOISE_MAX, ESTIMATES, NO_CURVES, World, noise_of
+from trimtab.simulate.run import COST_S_MAX, CURVE_NOISE_MAX, ESTIMATES, NO_CURVES, World, noise_of
 from trimtab.simulate.speed import BUILTIN
 from trimtab.simulate.speed_files import open_speeds
 from trimtab.studies.ablations import ABLATIONS
@@ -154,9 +154,6 @@ Background = Annotated[
 ]
 SamplerName = Annotated[str, typer.Option("--sampler", help=" | ".join(SAMPLERS))]
 
-# Beyond these, a simulation would need more memory than a workstation has.
-NODES_MAX = 100_000
-GPUS_PER_NODE_MAX = 100_000
 WORKERS_MAX = 512
 _GPUS_PER_NODE = 8
 _SEED_MAX = 2**63 - 1
@@ -232,7 +229,7 @@ def open_cluster(
         )
     if nodes is not None:
         width = _GPUS_PER_NODE if gpus_per_node is None else gpus_per_node
-        cluster = Cluster.pool(nodes, width, *_care(cores_per_node, memory_gib_per_node))
+        cluster = _pool(nodes, width, cores_per_node, memory_gib_per_node)
     elif (gpus_per_node, cores_per_node, memory_gib_per_node) != (None, None, None):
         raise ConfigError(
             "--gpus-per-node, --cores-per-node and --memory-gib-per-node go with --nodes; a cluster file "
@@ -244,26 +241,11 @@ def open_cluster(
     return cluster
 
 
-def _care(cores: int | None, memory_gib: float | None) -> tuple[int, int]:
-    """Return CPU cores and MiB of a node, 0 for the usual."""
-    if cores is not None and cores < 1:
-        raise ConfigError(f"cores-per-node = {cores}: it must be at least 1; nothing was run.")
-    return cores or 0, memory_mib("memory-gib-per-node", memory_gib)
-
-
-def check_size(cluster: Cluster) -> None:
-    """Refuse a cluster that is larger than can be simulated.
-
-    Raises:
-        ConfigError: If it is.
-    """
-    widest = max(vc.gpus_per_node for vc in cluster.vcs)
-    for what, size, most in (
-        ("nodes", cluster.nodes, NODES_MAX),
-        ("gpus-per-node", widest, GPUS_PER_NODE_MAX),
-    ):
-        if size > most:
-            raise ConfigError(f"{what} = {size:,}: at most {most:,} can be simulated; nothing was run.")
+def _pool(nodes: int, gpus_per_node: int, cores: int | None, memory_gib: float | None) -> Cluster:
+    """Return one pool, with the usual CPU and memory where nothing else is said."""
+    Cluster.pool(nodes, gpus_per_node)  # a node without GPUs is refused for that
+    memory_mib = memory_mib_of("memory-gib-per-node", memory_gib, gpus_per_node)
+    return Cluster.pool(nodes, gpus_per_node, cores_of("cores-per-node", cores, gpus_per_node), memory_mib)
 
 
 def make_world(
@@ -301,9 +283,9 @@ def make_world(
     if models not in MODELS:
         raise UnknownName("way to find models", models, MODELS)
     cost = _restart_cost_s(restart_cost_s)
-    if not 0 <= adjust_cost_s < 1e9:
+    if not 0 <= adjust_cost_s <= COST_S_MAX:
         raise ConfigError(
-            f"adjust-cost-s = {adjust_cost_s:g}: it must be seconds from 0 on; nothing was run."
+            f"adjust-cost-s = {adjust_cost_s:.10g}: it must be 0 .. {COST_S_MAX:,.0f} s; nothing was run."
         )
     return World(
         placement=placement,
@@ -373,9 +355,9 @@ def _restart_cost_s(text: str) -> float | str:
         cost = float(text)
     except ValueError:
         cost = -1.0
-    if not 0 <= cost < 1e9:
+    if not 0 <= cost <= COST_S_MAX:
         raise ConfigError(
-            f"restart-cost-s = {text!r}: it must be seconds from 0 on, or `chronus`; nothing was run."
+            f"restart-cost-s = {text!r}: it must be 0 .. {COST_S_MAX:,.0f} s, or `chronus`; nothing was run."
         )
     return cost
 
@@ -542,6 +524,6 @@ def make_workers(executor: str, workers: int | None, address: str | None) -> int
         raise ConfigError(
             "--workers starts workers, --address joins those of a cluster; give one; nothing was run."
         )
-    if workers is not None and workers > WORKERS_MAX:
-        raise ConfigError(f"workers = {workers:,}: at most {WORKERS_MAX}; nothing was run.")
+    if workers is not None and not 1 <= workers <= WORKERS_MAX:
+        raise ConfigError(f"workers = {workers:,}: it must be 1 .. {WORKERS_MAX}; nothing was run.")
     return workers if workers is not None else os.cpu_count() or 1

@@ -16,6 +16,7 @@ from rich.table import Table
 from trimtab import __version__
 from trimtab.cli import options as o
 from trimtab.cli import show
+from trimtab.cluster import check_size
 from trimtab.control.journal import Journal, Recorded, exists_already, plain, read_journal
 from trimtab.errors import ConfigError, InputError
 from trimtab.objective import find_objective
@@ -123,7 +124,7 @@ def _opened(path: Path, quiet: bool) -> tuple[Recorded, Request]:
         *(world.placement, cost, world.estimates, speed, world.seed, world.engine),
         *(world.speeds, world.models, world.curves, world.mix, world.curve_noise, world.adjust_cost_s),
     )
-    o.check_size(request.cluster)
+    check_size(request.cluster)
     check_names(request.lines, request.ablate)
     for note in recorded.notes:
         show.notice(note, quiet)

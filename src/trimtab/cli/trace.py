@@ -174,9 +174,10 @@ def deadlines(
     if load is not None and gpus is not None:
         trace = rules.scaled_to_load(trace, load, gpus)
     trace = rules.with_deadlines(trace, rule, classes, seeds)
+    found = None if gpus is None else rules.load_of(trace, gpus)
     save(trace, out)
     if gpus is not None:
-        show.notice(f"load {rules.load_of(trace, gpus):.3f} on {gpus:,} GPUs", quiet)
+        show.notice(f"load {found:.3f} on {gpus:,} GPUs", quiet)
     _say_written(trace, out, format, quiet)
 
 

@@ -148,6 +148,7 @@ def graded_change_ms(job: JobView) -> int | None:
 
 
 _LONGEST_MS = 1 << 50
+_PPM_MAX = 1 << 62
 _LARGEST_GRADE = 1 << 60
 
 
@@ -354,5 +355,5 @@ def walk_through(
 
 
 def ppm(fraction: float) -> int:
-    """Return a fraction in whole parts per million."""
-    return round(fraction * FULL_SPEED_PPM)
+    """Return a fraction in whole parts per million, as many as fit into 64 bits where it is larger."""
+    return round(min(fraction * FULL_SPEED_PPM, _PPM_MAX))

@@ -353,7 +353,7 @@ class Rules:
             order=knobs.choice("order"),
             reference=knobs.choice("lst_ref"),
             be_order=knobs.choice("be_order"),
-            urgent_ms=NEVER_MS if math.isinf(urgent_min) else round(60_000 * urgent_min),
+            urgent_ms=round(min(NEVER_MS, 60_000 * urgent_min)),
             backfill=knobs.choice("backfill"),
             depth=knobs.integer("depth"),
             reserve_ppm=of_ppm("reserve"),

@@ -34,10 +34,11 @@ from trimtab.world import Seeds, cpu_s
 
 ESTIMATES = ("oracle", "predicted", "none")
 _NOISY = "noisy:"
-_NOISE_MAX = 1.0
+NOISE_MAX = 1.0
 
 NO_CURVES = "off"
 CURVE_NOISE_MAX = 0.9
+COST_S_MAX = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,9 +161,9 @@ def noise_of(estimates: str) -> float | None:
         sd = float(estimates.removeprefix(_NOISY))
     except ValueError:
         sd = -1.0
-    if not 0 <= sd <= _NOISE_MAX:
+    if not 0 <= sd <= NOISE_MAX:
         raise ConfigError(
-            f"estimates {estimates!r}: the standard deviation must be 0 .. {_NOISE_MAX:g}, e.g. {_NOISY}0.3; "
+            f"estimates {estimates!r}: the standard deviation must be 0 .. {NOISE_MAX:g}, e.g. {_NOISY}0.3; "
             "nothing was run."
         )
     return sd

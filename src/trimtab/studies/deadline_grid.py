@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trimtab.cluster import Cluster
+from trimtab.cluster import Cluster, check_size, cores_of, memory_mib_of
 from trimtab.errors import ConfigError, InputError
 from trimtab.simulate.mix import check_mix
-from trimtab.simulate.run import CURVE_NOISE_MAX, noise_of
-from trimtab.traces.deadlines import RULES, check_classes
+from trimtab.simulate.run import COST_S_MAX, CURVE_NOISE_MAX, NOISE_MAX
+from trimtab.toml import toml_table
+from trimtab.traces.deadlines import LOAD_MAX, LOAD_MIN, RULES, check_classes
 
 AS_TOLD = "trace"  # classes and deadlines are those the trace has
 
@@ -41,6 +42,18 @@ LADDER: Mapping[str, str] = {
     "sensascale-plus": "sensascale-plus",
 }
 THIN_LADDER: Mapping[str, str] = {"Chronus MILP": "chronus:selector=milp"}
+
+# What numbers may be.
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "loads": (LOAD_MIN, LOAD_MAX),
+    "noises": (0, NOISE_MAX),
+    "curve_noises": (0, CURVE_NOISE_MAX),
+    "thin": (1e-6, 1),
+    "thin_policies_share": (1e-6, 1),
+    "seeds": (1, 1_000),
+    "restart_cost_s": (0, COST_S_MAX),
+    "adjust_cost_s": (0, COST_S_MAX),
+}
 
 
 class Case(NamedTuple):
@@ -118,8 +131,8 @@ class Grid:
             ConfigError: If it names what is not known, or a value is of the wrong kind.
         """
         try:
-            told = tomllib.loads(path.read_text())
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            told = toml_table(path.read_bytes())
+        except (OSError, ValueError) as error:
             raise InputError(f"grid {path}: {error}; nothing was run.") from None
         known = sorted(one.name for one in fields(cls))
         usual = cls()
@@ -142,13 +155,14 @@ class Grid:
                 raise ConfigError(f"grid: baseline {name!r} is none of the policies; nothing was run.")
         if both := self.policies.keys() & self.thin_policies.keys():
             raise ConfigError(f"grid: {min(both)!r} is in policies and in thin_policies; nothing was run.")
-        if self.seeds < 1:
-            raise ConfigError(f"grid: seeds = {self.seeds}: it must be 1 or more; nothing was run.")
+        for name, (low, high) in _RANGES.items():
+            told = getattr(self, name)
+            for number in told if isinstance(told, tuple) else (told,):
+                if number != "chronus" and not low <= number <= high:
+                    rule = f"it must be {low:.10g} .. {high:.10g}"
+                    raise ConfigError(f"grid: {name} = {number:.10g}: {rule}; nothing was run.")
         if self.rule not in RULES:
             raise ConfigError(f"grid: rule {self.rule!r} is none of {', '.join(RULES)}; nothing was run.")
-        for share in (self.thin, self.thin_policies_share):
-            if not 0 < share <= 1:
-                raise ConfigError(f"grid: thin = {share:g}: it must be above 0, at most 1; nothing was run.")
         for classes in self.classes:
             if classes != AS_TOLD:
                 check_classes(classes)
@@ -156,13 +170,6 @@ class Grid:
             check_mix(mix)
         for node in self.nodes:
             cluster_of(node, self.gpus)
-        for noise in self.noises:
-            noise_of(estimates_of(noise))
-        for noise in self.curve_noises:
-            if not 0 <= noise <= CURVE_NOISE_MAX:
-                raise ConfigError(
-                    f"grid: curve noise {noise:g} is not 0 .. {CURVE_NOISE_MAX:g}; nothing was run."
-                )
 
     def cases(self) -> list[Case]:
         """Return the cases, those of the grid first, then the variations of its centre."""
@@ -198,13 +205,23 @@ def cluster_of(node: str, gpus: int) -> Cluster:
     Raises:
         ConfigError: If the text is not that, or the GPUs make no whole number of nodes.
     """
-    parts = node.split("x")
-    if len(parts) != 3 or not all(part.isdigit() and int(part) for part in parts):
-        raise ConfigError(f"grid: node {node!r} is not GPUs x cores x GiB such as 8x24x500; nothing was run.")
-    each, cores, memory_gib = map(int, parts)
+    if not re.fullmatch("[1-9][0-9]{0,9}x[1-9][0-9]{0,9}x[1-9][0-9]{0,9}", node):
+        raise ConfigError(
+            f"grid: node {node!r:.60} is not GPUs x cores x GiB such as 8x24x500; nothing was run."
+        )
+    each, cores, memory_gib = map(int, node.split("x"))
     if gpus < each or gpus % each:
-        raise ConfigError(f"grid: {gpus} GPUs make no whole number of nodes of {each}; nothing was run.")
-    return Cluster.pool(gpus // each, each, cores, 1024 * memory_gib)
+        raise ConfigError(
+            f"grid: gpus = {gpus:,}: they make no whole number of nodes of {each:,}; nothing was run."
+        )
+    found = Cluster.pool(
+        gpus // each,
+        each,
+        cores_of(f"grid: node {node}: cores", cores, each),
+        memory_mib_of(f"grid: node {node}: memory", memory_gib, each),
+    )
+    check_size(found)
+    return found
 
 
 def estimates_of(noise: float) -> str:
@@ -227,4 +244,4 @@ def _like(name: str, value: Any, default: Any) -> Any:
     alike = type(value) is type(default)
     if alike and (not isinstance(value, dict) or all(isinstance(one, str) for one in value.values())):
         return value
-    raise ConfigError(f"grid: {name} = {value!r} is of the wrong kind; nothing was run.")
+    raise ConfigError(f"grid: {name} = {value!r:.60} is of the wrong kind; nothing was run.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,10 +56,18 @@ class Done(NamedTuple):
 
     @classmethod
     def read(cls, line: Mapping[str, Any]) -> Done:
-        """Return what a line says."""
+        """Return what a line says.
+
+        Raises:
+            ValueError: If that is not what a cell gives; KeyError, TypeError: so may these.
+        """
         case = Case(*(line[name] for name in Case._fields))
         cell = Cell(case, line["seed"], line["policy"])
-        return cls(cell, line["metrics"], line["failed"], line["cpu_s"], line["events"])
+        found = cls(cell, dict(line["metrics"]), line["failed"], line["cpu_s"], line["events"])
+        numbers = [found.cpu_s, found.events, *(one for one in found.metrics.values() if one is not None)]
+        if not isinstance(found.failed, str) or not all(abs(one) < math.inf for one in numbers):
+            raise ValueError(found.failed)
+        return found
 
 
 @dataclass(frozen=True)
@@ -127,31 +136,34 @@ def _opened(study: Study, path: Path) -> dict[Cell, Done]:
     header = study.header()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     except OSError as error:
         raise OutputError(f"{path.parent}: {error.strerror}; nothing was run.") from None
-    whole = [line for line in lines if line.endswith("\n")]
+    whole = [line for line in lines if line.endswith(b"\n")]
     try:
-        first, *rest = [json.loads(line) for line in whole] or [header]
-        done = [Done.read(line) for line in rest]
-    except (ValueError, KeyError, TypeError):
+        first, *rest = [dict(json.loads(line)) for line in whole or lines] or [header]
+        done = {one.cell: one for one in map(Done.read, rest)}
+        is_other = first == header and not done.keys() <= set(study.grid.cells())
+        if first.get("kind") != header["kind"] or is_other:
+            raise ValueError(first)
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{path}: is not what a study wrote; give another --out; nothing was run.") from None
     if first != header:
-        other = next((name for name in header if first.get(name) != header[name]), "kind")
+        other = next(name for name in (*header, *first) if first.get(name) != header.get(name))
         raise ConfigError(
             f"{path}: holds cells of another study (its {other} differs); give another --out; "
             "nothing was run."
         )
-    kept = whole or [json.dumps(header) + "\n"]
+    kept = whole or [json.dumps(header).encode() + b"\n"]
     if kept != lines:
-        _write(path, "".join(kept))
-    return {one.cell: one for one in done}
+        _write(path, b"".join(kept))
+    return done
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, data: bytes) -> None:
     beside = path.with_suffix(".new")
     try:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_bytes(data)
         os.replace(beside, path)
     except OSError as error:
         raise OutputError(f"{path}: {error.strerror}; nothing was run.") from None

@@ -26,6 +26,7 @@ from trimtab.errors import ConfigError, UnknownName
 from trimtab.traces.trace import LONGEST_MS, SCHEMA, Trace
 from trimtab.world import Seeds
 
+LOAD_MIN, LOAD_MAX = 0.01, 100.0
 OPTION_VALUES = (10, 8, 5, 2)  # what a soft job is worth if it meets its first deadline, its second, ...
 
 _MINUTE_MS = 60_000
@@ -166,17 +167,19 @@ def scaled_to_load(trace: Trace, load: float, gpus: int) -> Trace:
     The first job stays where it is. When jobs really started and ended is no longer known.
 
     Raises:
-        ConfigError: If the load is out of range, or all jobs come at one instant.
+        ConfigError: If the load is out of range, all jobs come at one instant, or would then.
     """
-    if not 0.01 <= load <= 100:
-        raise ConfigError(f"load = {load:g}: it must be 0.01 .. 100; nothing was run.")
+    if not LOAD_MIN <= load <= LOAD_MAX:
+        raise ConfigError(f"load = {load:g}: it must be {LOAD_MIN:g} .. {LOAD_MAX:g}; nothing was run.")
     if gpus < 1:
         raise ConfigError(f"gpus = {gpus}: it must be at least 1; nothing was run.")
     first_ms, last_ms = trace.span_ms
     before = load_of(trace, gpus)
     factor = before / load
-    if (last_ms - first_ms) * factor > LONGEST_MS:
-        raise ConfigError(f"load = {load:g}: the trace would be over 1,000 years long; nothing was run.")
+    span_ms = (last_ms - first_ms) * factor
+    if not 1 <= span_ms <= LONGEST_MS:
+        long = "over 1,000 years long" if span_ms > 1 else "shorter than a millisecond"
+        raise ConfigError(f"load = {load:g} on {gpus:,} GPUs: the trace would be {long}; nothing was run.")
 
     def scaled(frame: pl.DataFrame) -> pl.DataFrame:
         moved = (first_ms + ((pl.col("submit_ms") - first_ms) * factor).round()).cast(pl.Int64)
