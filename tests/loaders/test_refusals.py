@@ -7,6 +7,7 @@ import gzip
 import io
 import os
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.errors import ConfigError, InputError, OutputError
+from trimtab.simulate.curve_files import open_curves
+from trimtab.simulate.speed_files import open_speeds
 from trimtab.traces import files, table
 from trimtab.traces.loader import FORMATS, load
 
@@ -125,6 +128,63 @@ def test_rows_are_left_out_by_reason_with_an_example(tmp_path: Path) -> None:
     assert trace.unrun["job_id"].to_list() == ["l"]
     examples = {item.reason: item.example for item in trace.provenance.left_out}
     assert examples["asks for no GPU"] == "c,0,5,0"
+
+
+def test_deadlines_that_are_none_are_left_out_or_told(tmp_path: Path) -> None:
+    rows = {
+        "a,0,5,1,20,strict": "",
+        "b,0,5,1,0,strict": "",
+        "c,0,5,1,20/20,soft": "",
+        "d,0,5,1,,best": "",
+        "e,0,5,1,-1,strict": "deadline is before submission",
+        "f,0,5,1,10/-20,soft": "deadline is before submission",
+        "g,0,5,1,30/20,soft": "1 rows have deadlines out of order: put in order, each with its value.",
+        "h,0,5,1,20/nan,soft": "deadline is not a number",
+        "i,0,5,1,inf,strict": "deadline is not a number",
+        "j,0,5,1,1e300,strict": "deadline is not a number",
+        "k,0,5,1,,strict": "1 rows say strict or soft and have no deadline: taken as best effort.",
+        "l,0,5,1,20,best": "1 rows say best and have a deadline: taken as best effort.",
+        "m,0,5,1,20/30,strict": "1 rows say strict and have several deadlines: taken as soft.",
+        "n,0,5,1,NaN,best": "deadline_s is NaN or another word for nothing in 1 rows: taken as none.",
+        "o,0,5,1,20,hard": "service_class is none of strict, soft, best in 1 rows: taken as not told.",
+    }
+    header = "job_id,submit_s,duration_s,gpus,deadline_s,service_class"
+    for row, said in rows.items():
+        trace = load(str(put(tmp_path, "\n".join([header, "0,0,5,1,20,strict", row]))))
+        told = [*trace.provenance.left_out_counts(), *trace.provenance.notes]
+        assert told == ([said] if said else []), row
+        assert len(trace) == 1 + (said not in trace.provenance.left_out_counts())
+
+
+def test_chronus_deadlines_are_held_to_the_same_rules(tmp_path: Path) -> None:
+    header = "job_id,num_gpu,submit_time,duration,expect_time_list,expect_value_list,best_effort,job_type"
+    rows = ["0,1,10,5,20,10,0,strict", "1,1,10,5,30-20,10-5,0,soft", "2,1,10,5,None,10,0,strict"]
+    trace = load(f"chronus:{put(tmp_path, chr(10).join([header, *rows]))}")
+    assert trace.provenance.notes[-2:] == (
+        "1 rows say strict or soft and have no deadline: taken as best effort.",
+        "1 rows have deadlines out of order: put in order, each with its value.",
+    )
+
+
+CURVES = "model,cpus_per_gpu,memory_gib_per_gpu,speed,gpus,footprint_gib_per_gpu,class\nm,1,1,1,1,0,image\n"
+PAIRS = "model1,speed1,model2,speed2,gmem\na,0.9,b,0.8,1000\n"
+
+
+@pytest.mark.parametrize(("text", "read"), [(GOOD, load), (CURVES, open_curves), (PAIRS, open_speeds)])
+def test_a_column_that_is_there_twice_is_refused_where_the_two_differ(
+    tmp_path: Path, text: str, read: Callable[[str], object]
+) -> None:
+    header, *rows = text.splitlines()
+    names = header.split(",")
+    for place, name in enumerate(names):
+        for again, said in (("7", True), (None, False)):
+            more = [f"{row},{again or row.split(',')[place]}" for row in rows]
+            path = put(tmp_path, "\n".join([f"{header},{name}", *more]), f"{name}{said}.csv")
+            if said:
+                with pytest.raises(InputError, match=f"column '{name}' stands there twice; nothing was"):
+                    read(str(path))
+            else:
+                read(str(path))
 
 
 def test_nothing_left_says_why(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from trimtab.traces.trace import Trace
 
 MINUTE_MS = 60_000
 CLASSES = ("strict", "soft", "best")
+_DEADLINES_MS = pl.col("deadline_ms").str.split("/").cast(pl.List(pl.Int64))
 # Whole numbers joined by "/", at most nine digits each.
 _VALUES = r"^\d{1,9}(\.0*)?(/\d{1,9}(\.0*)?)*$"
 _NEEDED = {
@@ -70,8 +71,7 @@ def load(path: str | Path, *, zone: str | None = None) -> Trace:
     sift = start_sift(table, rows)
     sift.leave_out("no run time, or not a number", pl.col("duration_ms").is_null())
     sift.rows = sift.rows.with_columns(deadline_ms=joined_ms(pl.col("deadlines"), "-", MINUTE_MS))
-    unreadable = pl.col("deadlines").is_not_null() & pl.col("deadline_ms").is_null()
-    sift.leave_out("deadline is not a number", unreadable)
+    leave_out_impossible(sift, "deadlines")
     names |= {ours: table.name(theirs) for ours, theirs in _EXTRA.items() if table.has(theirs)}
     notes = [
         "Times are minutes in the source; deadlines count from submission.",
@@ -87,6 +87,16 @@ def joined_ms(text: pl.Expr, separator: str, unit_ms: float) -> pl.Expr:
     bad = items.list.eval(pl.element().is_null()).list.any()
     joined = items.list.eval(pl.element().cast(pl.String)).list.join("/")
     return pl.when(text.is_not_null() & ~bad).then(joined)
+
+
+def leave_out_impossible(sift: Sift, written: str) -> None:
+    """Leave out the jobs whose deadlines, as written in a column, are none."""
+    rules = {
+        "deadline is not a number": pl.col(written).is_not_null() & pl.col("deadline_ms").is_null(),
+        "deadline is before submission": _DEADLINES_MS.list.min() < 0,
+    }
+    for reason, broken in rules.items():
+        sift.leave_out(reason, broken)
 
 
 def forget_unclear_wishes(sift: Sift) -> list[str]:
@@ -107,4 +117,28 @@ def forget_unclear_wishes(sift: Sift) -> list[str]:
         if wrong:
             sift.rows = sift.rows.with_columns(pl.when(fine).then(pl.col(name)).alias(name))
             notes.append(f"{name} {what} in {wrong:,} rows: taken as not told.")
-    return notes
+    return notes + _wishes_taken_otherwise(sift)
+
+
+def _wishes_taken_otherwise(sift: Sift) -> list[str]:
+    """Say which classes of service and deadlines contradict each other, and what such jobs are taken for."""
+    if "deadline_ms" not in sift.rows.columns:
+        return []
+    told = sift.rows.with_columns(
+        () if "service_class" in sift.rows.columns else pl.lit(None, pl.String).alias("service_class")
+    )
+    kind, deadlines = pl.col("service_class"), pl.col("deadline_ms")
+    rules = {
+        "say strict or soft and have no deadline: taken as best effort": (
+            kind.is_in(["strict", "soft"]) & deadlines.is_null()
+        ),
+        "say best and have a deadline: taken as best effort": (kind == "best") & deadlines.is_not_null(),
+        "say strict and have several deadlines: taken as soft": (
+            (kind == "strict") & deadlines.str.contains("/", literal=True)
+        ),
+        "have deadlines out of order: put in order, each with its value": (
+            _DEADLINES_MS.list.diff().list.min() < 0
+        ),
+    }
+    counts = {what: told.filter(broken).height for what, broken in rules.items()}
+    return [f"{count:,} rows {what}." for what, count in counts.items() if count]

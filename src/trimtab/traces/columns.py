@@ -90,12 +90,20 @@ class Table:
         return cleaned(pl.col(found))
 
     def _found(self, name: str) -> str | None:
-        if name in self.text.columns:
-            return name
-        for column in self.text.columns:
-            if column.lower() == name.lower():
-                return column
-        return None
+        """Return the column of a name.
+
+        Raises:
+            InputError: If the file has it twice, and the two say different things.
+        """
+        columns = self.text.columns
+        like = [column for column in columns if column.lower() == name.lower()]
+        found = name if name in columns else next(iter(like), None)
+        if found is None:
+            return None
+        twins = [column for column in columns if re.fullmatch(rf"{re.escape(found)}#\d+", column)]
+        if any(not self.text[twin].equals(self.text[found], null_equal=True) for twin in twins):
+            raise InputError(f"{self.source}: column {found!r} stands there twice; nothing was loaded.")
+        return found
 
 
 def cleaned(text: pl.Expr) -> pl.Expr:

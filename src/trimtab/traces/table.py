@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from trimtab.errors import ConfigError, InputError
-from trimtab.traces.chronus import forget_unclear_wishes, joined_ms
+from trimtab.traces.chronus import forget_unclear_wishes, joined_ms, leave_out_impossible
 from trimtab.traces.columns import (
     Sift,
     Table,
@@ -110,8 +110,8 @@ def load(path: str | Path, *, zone: str | None = None) -> Trace:
         notes.append("job_id is the row's number in the file, from 0.")
     sift = start_sift(table, rows)
     if "deadline_ms" in found:
-        unreadable = pl.col("deadline_text").is_not_null() & pl.col("deadline_ms").is_null()
-        sift.leave_out("deadline is not a number", unreadable)
+        leave_out_impossible(sift, "deadline_text")
+        notes += _silent_deadlines(table, found["deadline_ms"])
     if "duration_ms" in found:
         unreadable = pl.col("written").is_not_null() & pl.col("duration_ms").is_null()
         sift.leave_out("run time is not a number", unreadable)
@@ -221,6 +221,13 @@ def _expression(ours: str, text: pl.Expr, dated: bool, zone: tzinfo) -> pl.Expr:
     if SCHEMA[ours] == pl.Int64():
         return whole(text)
     return number(text) if SCHEMA[ours] == pl.Float64() else text
+
+
+def _silent_deadlines(table: Table, column: str) -> list[str]:
+    """Say how many deadlines are a word such as NaN: a job without one leaves its field empty."""
+    words = (pl.col(column).str.strip_chars() != "") & table.get(column).is_null()
+    count = table.text.filter(words).height
+    return [f"{column} is NaN or another word for nothing in {count:,} rows: taken as none."] if count else []
 
 
 def _forget_the_impossible(sift: Sift) -> list[str]:
