@@ -156,8 +156,8 @@ RUN_KEYS = {
 }  # fmt: skip
 METRICS = {
     "jobs", "finished", "rejected", "preemptions", "jct_s_mean", "jct_s_p50", "jct_s_p99", "wait_s_mean",
-    "wait_s_p50", "wait_s_p99", "queue_s_mean", "slowdown_mean", "gpu_utilisation", "makespan_s",
-    "rho_le_1_share", "rho_le_1_1_share", "rho_p95", "rho_max", "slo_violation_rate",
+    "wait_s_p50", "wait_s_p99", "queue_s_mean", "queue_s_p50", "slowdown_mean", "gpu_utilisation",
+    "makespan_s", "rho_le_1_share", "rho_le_1_1_share", "rho_p95", "rho_max", "slo_violation_rate",
 }  # fmt: skip
 
 

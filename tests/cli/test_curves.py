@@ -128,6 +128,35 @@ def test_deadlines_are_written_and_read(jobs: Path, trimtab: Trimtab) -> None:
     assert all((row["deadline_s"] == "") == (row["service_class"] == "best") for row in rows)
 
 
+DRAWN = "trace deadlines jobs.csv out.csv --classes 1/1/1 --load 0.9 --gpus 4 --seed 4 --quiet"
+CHRONUS = "--policy chronus --knob selector=milp --nodes 1 --quiet"
+
+
+def test_one_run_tells_each_group_in_a_column_and_several_in_a_table(jobs: Path, trimtab: Trimtab) -> None:
+    assert trimtab(DRAWN).code == 0
+    alone = trimtab(f"simulate out.csv {CHRONUS}").out.splitlines()
+    groups = ["strict", "soft", "best", "met", "missed", "promised", "refused"]
+    headings = [line for line in alone if line.startswith("┃")]
+    heads = [word for line in headings for word in line.split() if word in groups]
+    metrics = trimtab(f"simulate out.csv {CHRONUS} --format json").json()["metrics"]
+    assert heads == [name for name in groups if f"jobs_{name}" in metrics]
+    assert {"strict", "soft", "best", "promised"} <= set(heads)
+    both = trimtab("compare out.csv --policy chronus --policy fifo --nodes 1 --quiet").out
+    assert [line.split()[-1] for line in both.splitlines() if line.startswith("jobs of group")] == heads
+    for row in ("median JCT", "median queue", "median to first start", "p95 tardiness", "preemptions a job"):
+        assert both.count(row) >= 2, row
+
+
+def test_a_run_tells_what_became_of_its_programs(jobs: Path, trimtab: Trimtab) -> None:
+    assert trimtab(DRAWN).code == 0
+    metrics = trimtab(f"simulate out.csv {CHRONUS} --format json").json()["metrics"]
+    assert metrics["solves"] > 0
+    assert (metrics["solves_limited"], metrics["solves_failed"], metrics["solver_gap_max"]) == (0, 0, 0)
+    assert "programs solved" in trimtab(f"simulate out.csv {CHRONUS}").out
+    greedy = trimtab("simulate out.csv --policy chronus --nodes 1 --format json").json()["metrics"]
+    assert not any("solve" in name for name in greedy)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

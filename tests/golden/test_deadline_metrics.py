@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from trimtab.cluster import Cluster
@@ -13,7 +14,7 @@ from trimtab.job import JobFacts, Service
 from trimtab.knobs import Knobs
 from trimtab.objective import find_objective
 from trimtab.policies.catalog import find_policy
-from trimtab.simulate.deadlines import Deadlines
+from trimtab.simulate.deadlines import GROUPS, Deadlines
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.metrics import jobs_table, metrics_of
 from trimtab.simulate.shares import held_shares
@@ -68,6 +69,7 @@ def test_violations_value_and_tardiness() -> None:
     # A 0 s, B 150 - 50, C 200 - 170; E did not finish.
     assert found["tardiness_s_sum"] == 130
     assert found["tardiness_s_p95"] == pytest.approx(np.percentile([0, 100, 30], 95))
+    assert found["tardiness_s_mean"] == pytest.approx(130 / 3)
 
 
 def test_mean_times_of_each_group() -> None:
@@ -80,6 +82,50 @@ def test_mean_times_of_each_group() -> None:
     assert found["jct_s_mean_met"] == 100
     assert found["queue_s_mean_missed"] == (90 + 130) / 2
     assert found["first_queue_s_mean"] == (0 + 90 + 130 + 170) / 4
+    assert found["first_queue_s_p50"] == found["queue_s_p50"] == (90 + 130) / 2
+    assert (found["jct_s_p50_strict"], found["queue_s_p50_best"]) == (140, 170)
+
+
+def test_counts_value_and_tardiness_of_each_group() -> None:
+    engine = run(JOBS, RUN_S)
+    found = metrics_of(jobs_table(engine.workload, engine.outcomes), NODE)
+
+    counts = {name: found.get(f"jobs_{name}") for name in GROUPS}
+    assert counts == {
+        "strict": 3, "soft": 1, "best": 1, "met": 1, "missed": 3, "promised": None, "refused": None,
+    }  # fmt: skip
+    assert found["slo_violation_rate_weighted_soft"] == pytest.approx(0.2)
+    assert found["slo_violation_rate_weighted_strict"] == pytest.approx(2 / 3)
+    # A 0 s, C 30 s; E, which never finished, has none.
+    assert found["tardiness_s_mean_strict"] == 15
+    assert found["tardiness_s_mean_missed"] == (100 + 30) / 2
+    assert not any(f"{name}_best" in found for name in ("slo_violation_rate", "tardiness_s_mean"))
+
+
+def test_preemptions_and_resizes_of_each_group() -> None:
+    table = table_of(preemptions=[4, 1, 0, 2, 1], resizes=[0, 6, 3, 2, 0])
+    found = metrics_of(table, NODE)
+
+    assert (found["preemptions_per_job"], found["preemptions_per_job_strict"]) == (8 / 5, 5 / 3)
+    assert (found["preemptions_per_job_best"], found["resizes_per_job_best"]) == (2, 2)
+    assert (found["resizes_per_job_soft"], found["resizes_per_job_missed"]) == (6, 9 / 3)
+
+
+def test_who_was_promised_a_deadline_and_who_was_refused_are_told_apart() -> None:
+    # A and C were promised theirs, B and E refused; D has none to be asked for.
+    found = metrics_of(table_of(promise_kept=[True, None, False, None, None]), NODE)
+
+    assert (found["jobs_promised"], found["jobs_refused"], found["promised"]) == (2, 2, 2)
+    assert (found["slo_violation_rate_promised"], found["slo_violation_rate_refused"]) == (0.5, 1)
+    assert (found["jct_s_mean_promised"], found["jct_s_mean_refused"]) == ((100 + 180) / 2, 140)
+    assert found["slo_violation_rate_weighted_refused"] == pytest.approx((0.2 + 1) / 2)
+
+
+def table_of(**columns: list[int] | list[bool | None]) -> pl.DataFrame:
+    """Return what became of the jobs, with other values in some columns."""
+    engine = run(JOBS, RUN_S)
+    table = jobs_table(engine.workload, engine.outcomes)
+    return table.with_columns(**{name: pl.Series(values) for name, values in columns.items()})
 
 
 def test_without_deadlines_nothing_is_told_of_them() -> None:

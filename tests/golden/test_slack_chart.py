@@ -1,4 +1,4 @@
-"""The picture of deadlines by hand: where each job stands, and what is said of those that cannot."""
+"""The picture of deadlines by hand: where each job stands, and those that never finished."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def chart(*views: View) -> Chart:
 
 
 def test_each_job_stands_at_its_deadline_as_far_off_the_line_as_it_was() -> None:
-    strict, soft = chart(view()).data
+    strict, _, soft = chart(view()).data
 
     # By deadline: late is due at 600 s and 60 s late, early at 7260 s and an hour early.
     assert strict["x"] == pytest.approx([600 / 86_400, 7_260 / 86_400], abs=1e-7)
@@ -57,8 +57,27 @@ def test_a_strip_says_how_many_were_met_of_all_and_the_caption_who_is_missing() 
 
     names = [note["text"] for note in found.layout["annotations"]]
     assert names == ["run 0: 1 of 4\u00a0deadlines met", "run 1: 1 of 4\u00a0deadlines met"]
-    assert "1\u00a0job never finished" in found.caption
+    assert "never finished: up to 1\u00a0job." in found.caption
     assert {trace["meta"]["line"] for trace in found.data} == {0, 1}
+
+
+def test_who_never_finished_is_a_cross_at_the_foot_below_all_others() -> None:
+    found = chart(view())
+    (never,) = [trace for trace in found.data if trace["marker"]["symbol"] == "x"]
+
+    assert never["x"] == pytest.approx([300 / 86_400], abs=1e-7)
+    assert never["customdata"] == [["never", "never finished"]]
+    others = [height for trace in found.data if trace is not never for height in trace["y"]]
+    low, _ = found.layout["yaxis"]["range"]
+    assert low < never["y"][0] < min(others)
+    drawn = sum(len(trace["x"]) for trace in found.data)
+    assert drawn == sum(deadline is not None for *_, deadline, _ in JOBS)
+
+
+def test_a_run_in_which_no_job_finished_is_drawn() -> None:
+    (never,) = chart(view(0, [JOBS[3]])).data
+
+    assert (never["marker"]["symbol"], never["customdata"]) == ("x", [["never", "never finished"]])
 
 
 def test_the_picture_ends_a_day_after_the_last_submission() -> None:
@@ -80,4 +99,4 @@ def test_of_very_many_jobs_each_so_manieth_is_drawn() -> None:
 def test_without_deadlines_there_is_no_picture() -> None:
     bare = View(0, "run", pl.DataFrame({"finish_s": [1.0]}), Timeline([], []))
     assert slack_over_time([bare], Clock()) == []
-    assert slack_over_time([view(0, [JOBS[3]])], Clock()) == []
+    assert slack_over_time([view(0, [JOBS[4]])], Clock()) == []

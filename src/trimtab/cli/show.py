@@ -34,28 +34,16 @@ Spread = Mapping[str, Mapping[str, float]]
 
 _NAME_WIDTH = 20  # longer names of runs do not head a column
 
-DEADLINE_ROWS: tuple[tuple[str, str, int], ...] = (
-    ("slo_violation_rate", "deadlines missed", 4),
-    ("slo_violation_rate_weighted", "value lost by lateness", 4),
-    ("slo_violation_rate_strict", "... strict jobs missed", 4),
-    ("slo_violation_rate_soft", "... soft jobs missed", 4),
-    ("tardiness_s_p95", "p95 tardiness, s", 0),
-    ("tardiness_s_sum", "sum of tardiness, s", 0),
-    ("promise_kept_rate", "promises kept", 4),
-    ("preemptions_per_job", "preemptions a job", 2),
-    ("first_queue_s_mean", "mean to first start, s", 1),
-    *(
-        (f"{metric}_mean_{group}", f"{title}, {group}, s", 1)
-        for metric, title in (("jct_s", "JCT"), ("queue_s", "queue"), ("first_queue_s", "1st queue"))
-        for group in GROUPS
-    ),
-)
-_ROWS: tuple[tuple[str, str, int], ...] = (
+Row = tuple[str, str, int]  # metric, what it is called, digits
+
+_ROWS: tuple[Row, ...] = (
     ("wait_s_mean", "mean wait, s", 1),
     ("wait_s_p50", "median wait, s", 1),
     ("wait_s_p99", "p99 wait, s", 1),
     ("queue_s_mean", "mean queue, s", 1),
+    ("queue_s_p50", "median queue, s", 1),
     ("jct_s_mean", "mean JCT, s", 1),
+    ("jct_s_p50", "median JCT, s", 1),
     ("jct_s_p99", "p99 JCT, s", 1),
     ("slowdown_mean", "mean slowdown", 3),
     ("preemptions", "preemptions", 0),
@@ -67,9 +55,36 @@ _ROWS: tuple[tuple[str, str, int], ...] = (
     ("cpu_utilisation", "CPU utilisation", 3),
     ("memory_utilisation", "memory utilisation", 3),
     ("resizes_per_job", "resizes a job", 2),
-    *DEADLINE_ROWS,
+    ("slo_violation_rate", "deadlines missed", 4),
+    ("slo_violation_rate_weighted", "value lost by lateness", 4),
+    ("tardiness_s_mean", "mean tardiness, s", 0),
+    ("tardiness_s_p95", "p95 tardiness, s", 0),
+    ("tardiness_s_sum", "sum of tardiness, s", 0),
+    ("promise_kept_rate", "promises kept", 4),
+    ("preemptions_per_job", "preemptions a job", 2),
+    ("first_queue_s_mean", "mean to first start, s", 1),
+    ("first_queue_s_p50", "median to first start, s", 1),
+    ("solves", "programs solved", 0),
+    ("solves_limited", "... ended at their limit", 0),
+    ("solves_failed", "... without a plan", 0),
+    ("solver_gap_max", "largest gap to the bound", 6),
     ("makespan_s", "makespan, s", 0),
     ("rejected", "rejected jobs", 0),
+)
+_OF_GROUP: tuple[Row, ...] = (
+    ("jobs", "jobs", 0),
+    ("slo_violation_rate", "deadlines missed", 4),
+    ("slo_violation_rate_weighted", "value lost by lateness", 4),
+    ("tardiness_s_mean", "mean tardiness, s", 0),
+    ("tardiness_s_p95", "p95 tardiness, s", 0),
+    ("jct_s_mean", "mean JCT, s", 1),
+    ("jct_s_p50", "median JCT, s", 1),
+    ("queue_s_mean", "mean queue, s", 1),
+    ("queue_s_p50", "median queue, s", 1),
+    ("first_queue_s_mean", "mean to first start, s", 1),
+    ("first_queue_s_p50", "median to first start, s", 1),
+    ("preemptions_per_job", "preemptions a job", 2),
+    ("resizes_per_job", "resizes a job", 2),
 )
 
 
@@ -114,24 +129,22 @@ def notice_rejected(timeline: Timeline, quiet: bool) -> None:
 def print_metrics(title: str, columns: Sequence[tuple[str, Metrics]], spreads: Sequence[Spread]) -> None:
     """Print metrics side by side, as many runs at a time as fit; ratios are to the first run.
 
-    Long names of runs become letters, with the names below.
+    Where jobs have deadlines, those of each group of jobs follow: in a column a group for one run, in a table
+    a group for several. Long names of runs become letters, with the names below.
     """
     names = [name for name, _ in columns]
     short = len(set(names)) == len(names) and max(map(len, names)) <= _NAME_WIDTH
     heads = names if short else [_letter(place) for place in range(len(names))]
-    cells = [
-        _cells(columns[0][1], metrics, spread) for (_, metrics), spread in zip(columns, spreads, strict=True)
-    ]
-    rows = [row for row in range(len(_ROWS)) if any(column[row] != "-" for column in cells)]
+    runs = [metrics for _, metrics in columns]
+    groups = [group for group in GROUPS if any(f"jobs_{group}" in metrics for metrics in runs)]
     out.print(title, markup=False)
-    for places in _that_fit(heads, cells):
-        table = Table()
-        table.add_column("")
-        for place in places:
-            table.add_column(Text(heads[place]), justify="right")
-        for row in rows:
-            table.add_row(_ROWS[row][1], *(Text(cells[place][row]) for place in places))
-        out.print(table)
+    _print_cells(_ROWS, heads, _side_by_side(_ROWS, runs, spreads))
+    if len(runs) == 1 and groups:
+        cells = [_cells(_rows_of(group), runs[0], runs[0], spreads[0]) for group in groups]
+        _print_cells(_OF_GROUP, groups, cells)
+    for group in groups if len(runs) > 1 else ():
+        out.print(f"jobs of group {group}", markup=False)
+        _print_cells(_OF_GROUP, heads, _side_by_side(_rows_of(group), runs, spreads))
     if not short:
         for head, name in zip(heads, names, strict=True):
             out.print(f"{head}: {name}", soft_wrap=True, markup=False)
@@ -141,10 +154,31 @@ def _letter(place: int) -> str:
     return chr(ord("A") + place) if place < 26 else f"#{place + 1}"
 
 
-def _cells(base: Metrics, metrics: Metrics, spread: Spread) -> list[str]:
+def _rows_of(group: str) -> list[Row]:
+    return [(f"{metric}_{group}", label, digits) for metric, label, digits in _OF_GROUP]
+
+
+def _print_cells(rows: Sequence[Row], heads: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Print columns of cells in tables that fit the width, without rows that say nothing."""
+    shown = [row for row in range(len(rows)) if any(column[row] != "-" for column in cells)]
+    for places in _that_fit(rows, heads, cells):
+        table = Table()
+        table.add_column("")
+        for place in places:
+            table.add_column(Text(heads[place]), justify="right")
+        for row in shown:
+            table.add_row(rows[row][1], *(Text(cells[place][row]) for place in places))
+        out.print(table)
+
+
+def _side_by_side(rows: Sequence[Row], runs: Sequence[Metrics], spreads: Sequence[Spread]) -> list[list[str]]:
+    return [_cells(rows, runs[0], metrics, spread) for metrics, spread in zip(runs, spreads, strict=True)]
+
+
+def _cells(rows: Sequence[Row], base: Metrics, metrics: Metrics, spread: Spread) -> list[str]:
     """Return one run's column: value, ratio to the first run, and lowest and highest over the tie orders."""
     cells = []
-    for key, _, digits in _ROWS:
+    for key, _, digits in rows:
         value, first = metrics.get(key), base.get(key)
         cell = number(value, digits)
         if metrics is not base and value is not None and first:
@@ -156,9 +190,11 @@ def _cells(base: Metrics, metrics: Metrics, spread: Spread) -> list[str]:
     return cells
 
 
-def _that_fit(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[list[int]]:
-    """Split the runs into groups that fit the width beside the metrics' names; at least one each."""
-    room = out.width - max(len(label) for _, label, _ in _ROWS) - 4
+def _that_fit(
+    rows: Sequence[Row], heads: Sequence[str], cells: Sequence[Sequence[str]]
+) -> Iterator[list[int]]:
+    """Split columns into groups that fit the width beside the metrics' names; at least one each."""
+    room = out.width - max(len(label) for _, label, _ in rows) - 4
     group: list[int] = []
     used = 0
     for place, (head, column) in enumerate(zip(heads, cells, strict=True)):

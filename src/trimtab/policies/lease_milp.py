@@ -42,6 +42,13 @@ class Solves:
     failed: int = 0
     worst_gap: float = 0.0
 
+    def metrics(self) -> dict[str, float | int | None]:
+        """Return them as metrics of the run; nothing where no program was solved."""
+        if not self.solves:
+            return {}
+        counts = {"solves": self.solves, "solves_limited": self.limited, "solves_failed": self.failed}
+        return {**counts, "solver_gap_max": self.worst_gap}
+
 
 _RECORD: ContextVar[Solves | None] = ContextVar("solves", default=None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,12 +13,22 @@ from trimtab.report.charts import Clock
 from trimtab.report.markup import Html, escape, join, tag
 from trimtab.report.page import Page, Section, mono, render
 from trimtab.report.slack import slack_over_time
-from trimtab.report.tables import DEADLINES, JCTS, OTHERS, WAITS
+from trimtab.report.tables import DEADLINES, JCTS, OF_GROUP, OTHERS, WAITS, Measure
 from trimtab.report.views import View
+from trimtab.simulate.deadlines import GROUPS
 from trimtab.simulate.metrics import Metrics
 from trimtab.simulate.run import NO_CURVES, RunResult, World
 
 _SAME_S = 60.0  # completion times this close count as the same
+_GROUPS = {
+    "strict": "Strict jobs",
+    "soft": "Soft jobs",
+    "best": "Best effort",
+    "met": "Jobs that met their first deadline",
+    "missed": "Jobs that missed their first deadline",
+    "promised": "Jobs that were promised a deadline",
+    "refused": "Jobs that were refused a promise",
+}
 
 
 def compare_page(results: Sequence[RunResult], first_day: str = "") -> str:
@@ -50,7 +61,7 @@ def compare_page(results: Sequence[RunResult], first_day: str = "") -> str:
                 with_key=True,
                 charts=(*views.distributions(lines), *views.by_class(lines)),
             ),
-            *_deadlines(lines, clock),
+            *_deadlines(results, lines, clock),
             Section(
                 title="Load over time",
                 lead=_tail_note(lines, clock),
@@ -179,19 +190,25 @@ def _results_lead(results: Sequence[RunResult]) -> str:
 
 def _table(results: Sequence[RunResult]) -> Html:
     metrics = [_with_more(index, result) for index, result in enumerate(results)]
-    measures = [
-        one
-        for one in (*WAITS, *JCTS, *OTHERS, *DEADLINES)
-        if any(found.get(one.name) is not None for found in metrics)
-    ]
+    measures = (*WAITS, *JCTS, *OTHERS, *DEADLINES)
+    return join(
+        _compared(results, metrics, measures, "Metrics of each run; all times are simulated"),
+        _settings(results),
+    )
+
+
+def _compared(
+    results: Sequence[RunResult], metrics: Sequence[Metrics], measures: Iterable[Measure], caption: str
+) -> Html:
+    """Return a table of the measures that any run has."""
     spreads = [result.spread for result in results] if any(one.spread for one in results) else ()
     heads = [tables.name_head(index, result.title) for index, result in enumerate(results)]
     rows = [
         (escape(one.title), tables.cells(one, [found.get(one.name) for found in metrics], spreads))
         for one in measures
+        if any(found.get(one.name) is not None for found in metrics)
     ]
-    made = tables.measure_table(heads, rows, "Metrics of each run; all times are simulated", "Measure")
-    return join(made, _settings(results))
+    return tables.measure_table(heads, rows, caption, "Measure")
 
 
 def _with_more(index: int, result: RunResult) -> Metrics:
@@ -269,10 +286,31 @@ def _tail_note(lines: Sequence[View], clock: Clock) -> str:
     return f"Shown to a day after the last submission; the last job completes at {clock.show(beyond)}."
 
 
-def _deadlines(lines: Sequence[View], clock: Clock) -> tuple[Section, ...]:
-    """Return the part on deadlines, if any job with one ended."""
-    pictures = tuple(slack_over_time(lines, clock))
-    return (Section(title="Deadlines", charts=pictures),) if pictures else ()
+def _deadlines(results: Sequence[RunResult], lines: Sequence[View], clock: Clock) -> tuple[Section, ...]:
+    """Return the part on deadlines, if any job has one."""
+    groups = [name for name in GROUPS if any(f"jobs_{name}" in one.metrics for one in results)]
+    if not groups:
+        return ()
+    lead = "Each table below tells of one group of jobs; times are those of its finished jobs."
+    return (
+        Section(
+            title="Deadlines",
+            lead=lead,
+            body=join(*(_group(results, name) for name in groups)),
+            charts=tuple(slack_over_time(lines, clock)),
+        ),
+    )
+
+
+def _group(results: Sequence[RunResult], group: str) -> Html:
+    metrics = [result.metrics for result in results]
+    count = max(int(found.get(f"jobs_{group}") or 0) for found in metrics)
+    measures = [replace(one, name=f"{one.name}_{group}") for one in OF_GROUP]
+    return tag(
+        "details",
+        tag("summary", f"{_GROUPS[group]} ({numbers.many(count, 'job')})"),
+        _compared(results, metrics, measures, _GROUPS[group]),
+    )
 
 
 def _terms(results: Sequence[RunResult]) -> tuple[tuple[str, str], ...]:

@@ -24,23 +24,27 @@ _TICKS_S = {
     31_536_000: "1 y",
 }
 _TAIL_S = 86_400.0  # shown after the last submission
+_LEAST_S = 60.0  # slack that a strip reaches at least
+_FOOT = 0.96  # where those stand that never finished, as a part of the way to the lower edge
 _MARKS = {"strict": ("circle", "@c1"), "soft": ("diamond", "@c5")}
 
 
 def slack_over_time(views: Sequence[View], clock: Clock) -> list[Chart]:
-    """Return one strip a run of jobs met and missed over time; nothing where no job with a deadline ended."""
-    found = [(view, _ended(view)) for view in views if "deadline_met" in view.jobs.columns]
+    """Return one strip a run of deadlines met and missed over time; nothing where no job has one."""
+    found = [(view, _bound(view)) for view in views if "deadline_met" in view.jobs.columns]
     shown = [(view, jobs) for view, jobs in found if jobs.height]
     if not shown:
         return []
     due_s = np.concatenate([jobs["due_s"].to_numpy() for _, jobs in shown])
-    reach = max(_height(float(np.abs(jobs["slack_s"].to_numpy()).max())) for _, jobs in shown)
+    slack_s = np.concatenate([jobs["slack_s"].drop_nulls().to_numpy() for _, jobs in shown])
+    reach = _height(float(np.abs(slack_s).max(initial=_LEAST_S)))
     step = max(-(-jobs.height // _POINTS_MAX) for _, jobs in shown)
     strips = [_strip(view, jobs, step, 1.1 * reach, clock) for view, jobs in shown]
     last_s = min(float(due_s.max()) + 1, _last_submission_s(views) + _TAIL_S)
     axis = clock.axis(float(due_s.min()), last_s)
     beyond = max(jobs.filter(pl.col("due_s") > last_s).height for _, jobs in shown)
-    caption = _caption(views, step, beyond)
+    missing = max(jobs["slack_s"].null_count() for _, jobs in shown)
+    caption = _caption(step, beyond, missing)
     return [charts.stack("Deadlines met and missed", caption, strips, axis, each=170)]
 
 
@@ -48,30 +52,31 @@ def _last_submission_s(views: Sequence[View]) -> float:
     return max(float(view.jobs["submit_s"].to_numpy().max()) for view in views)
 
 
-def _ended(view: View) -> pl.DataFrame:
-    """Return the jobs with a deadline that finished, by deadline: `job_id, service_class, due_s, slack_s`."""
-    jobs = view.jobs.filter(pl.col("deadline_met").is_not_null() & pl.col("finish_s").is_not_null())
-    return jobs.select(
-        "job_id",
-        "service_class",
-        due_s=pl.col("submit_s") + pl.col("first_deadline_s"),
-        slack_s=pl.col("first_deadline_s") - pl.col("jct_s"),
-    ).sort("due_s", maintain_order=True)
+def _bound(view: View) -> pl.DataFrame:
+    """Return the jobs with a deadline, by deadline: `job_id, service_class, due_s, slack_s`.
+
+    A job that never finished has no slack.
+    """
+    return (
+        view.jobs.filter(pl.col("deadline_met").is_not_null())
+        .select(
+            "job_id",
+            "service_class",
+            due_s=pl.col("submit_s") + pl.col("first_deadline_s"),
+            slack_s=pl.col("first_deadline_s") - pl.col("jct_s"),
+        )
+        .sort("due_s", maintain_order=True)
+    )
 
 
-def _caption(views: Sequence[View], step: int, beyond: int) -> str:
+def _caption(step: int, beyond: int, missing: int) -> str:
     some = f" One job in {step} is drawn." if step > 1 else ""
     some += f" Beyond the right edge: {numbers.many(beyond, 'deadline')}." if beyond else ""
-    missing = max(
-        view.jobs.filter(pl.col("deadline_met").is_not_null() & pl.col("finish_s").is_null()).height
-        for view in views
-        if "deadline_met" in view.jobs.columns
-    )
-    never = f" {numbers.many(missing, 'job')} never finished and cannot be drawn." if missing else ""
+    never = f" Crosses at the foot never finished: up to {numbers.many(missing, 'job')}." if missing else ""
     return (
         "Each job stands at its first deadline; above the line it finished so long before it, below so long "
         "after. Circles are strict jobs, diamonds soft ones, which may still have met a later deadline. The "
-        f"scale is logarithmic away from the line.{some}{never}"
+        f"scale is logarithmic away from the line.{never}{some}"
     )
 
 
@@ -85,34 +90,41 @@ def _strip(view: View, jobs: pl.DataFrame, step: int, reach: float, clock: Clock
     axis = {"range": [-reach, reach], "tickvals": charts.rounded(places), "ticktext": words}
     late = {"type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": -reach, "y1": 0, "layer": "below"}
     shape = {**late, "fillcolor": "@warn", "line": {"width": 0}}
-    return Strip(view.index, name, [*_points(view, drawn, clock)], axis, (shape,))
+    return Strip(view.index, name, _points(view, drawn, reach, clock), axis, (shape,))
 
 
-def _points(view: View, jobs: pl.DataFrame, clock: Clock) -> list[charts.Trace]:
+def _points(view: View, jobs: pl.DataFrame, reach: float, clock: Clock) -> list[charts.Trace]:
+    """Return the marks of each class, and crosses at the foot for those of it that never finished."""
     made = []
     for kind, (symbol, colour) in _MARKS.items():
         some = jobs.filter(pl.col("service_class") == kind)
-        if some.is_empty():
-            continue
-        slack_s = some["slack_s"].to_list()
-        jobs_named = [label(name) for name in some["job_id"].to_list()]
-        made.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": f"{label(view.name)}, {kind}",
-                "meta": {"line": view.index},
-                "x": clock.at(some["due_s"].to_numpy()),
-                "y": charts.rounded(_height(one) for one in slack_s),
-                "marker": {"symbol": symbol, "color": colour, "size": 5, "opacity": 0.7},
-                "customdata": [[job, _words(one)] for job, one in zip(jobs_named, slack_s, strict=True)],
-                "hovertemplate": f"{kind} job %{{customdata[0]}}<br>%{{customdata[1]}}<extra></extra>",
-            }
-        )
+        for mark, shown in (
+            (symbol, some.filter(pl.col("slack_s").is_not_null())),
+            ("x", some.filter(pl.col("slack_s").is_null())),
+        ):
+            if shown.is_empty():
+                continue
+            slack_s = shown["slack_s"].to_list()
+            jobs_named = [label(name) for name in shown["job_id"].to_list()]
+            made.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": f"{label(view.name)}, {kind}",
+                    "meta": {"line": view.index},
+                    "x": clock.at(shown["due_s"].to_numpy()),
+                    "y": charts.rounded(-_FOOT * reach if one is None else _height(one) for one in slack_s),
+                    "marker": {"symbol": mark, "color": colour, "size": 5, "opacity": 0.7},
+                    "customdata": [[job, _words(one)] for job, one in zip(jobs_named, slack_s, strict=True)],
+                    "hovertemplate": f"{kind} job %{{customdata[0]}}<br>%{{customdata[1]}}<extra></extra>",
+                }
+            )
     return made
 
 
-def _words(slack_s: float) -> str:
+def _words(slack_s: float | None) -> str:
+    if slack_s is None:
+        return "never finished"
     return f"{numbers.duration(abs(slack_s))} {'late' if slack_s < 0 else 'early'}"
 
 

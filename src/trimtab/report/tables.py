@@ -8,7 +8,6 @@ from typing import Literal
 
 from trimtab.report import numbers
 from trimtab.report.markup import Html, breakable, join, tag
-from trimtab.simulate.deadlines import GROUPS
 
 Kind = Literal["duration", "count", "share", "factor"]
 Spread = Mapping[str, Mapping[str, float]]
@@ -36,24 +35,44 @@ JCTS = (
     Measure(name="jct_s_p99", title="JCT, p99"),
 )
 PREEMPTIONS = Measure(name="preemptions", title="Preemptions", kind="count")
-DEADLINES = (
+_VIOLATIONS = (
     Measure(name="slo_violation_rate", title="Deadlines missed", kind="share"),
     Measure(name="slo_violation_rate_weighted", title="Value lost by lateness", kind="share"),
-    Measure(name="slo_violation_rate_strict", title="… strict jobs missed", kind="share"),
-    Measure(name="slo_violation_rate_soft", title="… soft jobs missed", kind="share"),
+    Measure(name="tardiness_s_mean", title="Tardiness, mean"),
     Measure(name="tardiness_s_p95", title="Tardiness, p95"),
+)
+_FIRST_STARTS = (
+    Measure(name="first_queue_s_mean", title="To the first start, mean"),
+    Measure(name="first_queue_s_p50", title="To the first start, median"),
+)
+_QUEUES = (
+    Measure(name="queue_s_mean", title="Queue, mean"),
+    Measure(name="queue_s_p50", title="Queue, median"),
+)
+PREEMPTIONS_A_JOB = Measure(name="preemptions_per_job", title="Preemptions a job", kind="factor")
+RESIZES_A_JOB = Measure(name="resizes_per_job", title="Resizes a job", kind="factor", better=None)
+DEADLINES = (
+    *_VIOLATIONS,
     Measure(name="tardiness_s_sum", title="Tardiness, sum"),
     Measure(name="promise_kept_rate", title="Promises kept", kind="share", better="more"),
-    Measure(name="preemptions_per_job", title="Preemptions a job", kind="factor"),
-    Measure(name="first_queue_s_mean", title="To the first start, mean"),
-    *(
-        Measure(name=f"{metric}_mean_{group}", title=f"{title}, {group} jobs")
-        for metric, title in (("jct_s", "JCT"), ("queue_s", "Queue"), ("first_queue_s", "To the first start"))
-        for group in GROUPS
-    ),
+    PREEMPTIONS_A_JOB,
+    *_FIRST_STARTS,
+    Measure(name="solves", title="Programs solved", kind="count", better=None),
+    Measure(name="solves_limited", title="… ended at their limit", kind="count", better=None),
+    Measure(name="solves_failed", title="… without a plan", kind="count", better=None),
+    Measure(name="solver_gap_max", title="Largest gap to the bound", kind="share", better=None),
+)
+OF_GROUP = (
+    Measure(name="jobs", title="Jobs", kind="count", better=None),
+    *_VIOLATIONS,
+    *JCTS[:2],
+    *_QUEUES,
+    *_FIRST_STARTS,
+    PREEMPTIONS_A_JOB,
+    RESIZES_A_JOB,
 )
 OTHERS = (
-    Measure(name="queue_s_mean", title="Queue, mean"),
+    *_QUEUES,
     Measure(name="slowdown_mean", title="Slowdown, mean", kind="factor"),
     PREEMPTIONS,
     Measure(name="gpu_utilisation", title="GPU utilisation", kind="share", better=None),
@@ -65,7 +84,7 @@ OTHERS = (
     Measure(name="rho_max", title="ρ, maximum", kind="factor"),
     Measure(name="cpu_utilisation", title="CPU utilisation", kind="share", better=None),
     Measure(name="memory_utilisation", title="Memory utilisation", kind="share", better=None),
-    Measure(name="resizes_per_job", title="Resizes a job", kind="factor", better=None),
+    RESIZES_A_JOB,
     Measure(name="finished", title="Jobs finished", kind="count", better="more"),
     Measure(name="rejected", title="Jobs rejected", kind="count"),
 )

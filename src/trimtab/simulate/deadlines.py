@@ -22,7 +22,9 @@ from trimtab.timeline import seconds
 Integers = NDArray[np.int64]
 
 CLASSES = ("strict", "soft", "best")
-GROUPS = (*CLASSES, "met", "missed")  # of jobs, whose means are told apart
+OF_PROMISES = ("promised", "refused")
+HELD_TO = ("strict", "soft", *OF_PROMISES)  # groups in which some jobs may meet what others miss
+GROUPS = (*CLASSES, "met", "missed", *OF_PROMISES)  # of jobs, told of apart
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,9 +144,10 @@ def deadline_metrics(table: pl.DataFrame) -> dict[str, float | int | None]:
     """Return what a table of jobs says of deadlines and promises; nothing but a null where there are none.
 
     Jobs of best effort are in no rate of violations. Tardiness is how long after its first deadline a job
-    with a deadline finished, 0 if before. Mean times are over the finished jobs of each group: the three
-    service classes, those that met their first deadline and those that missed it. `queue_s` is all time
-    without GPUs (AQT with requeueing), `first_queue_s` the time to the first start.
+    with a deadline finished, 0 if before. Times are over the finished jobs of each group: the three service
+    classes, those that met their first deadline and those that missed it, and where promises were made those
+    with a deadline that were promised one and those that were refused. `queue_s` is all time without GPUs
+    (AQT with requeueing), `first_queue_s` the time to the first start.
     """
     found: dict[str, float | int | None] = {"slo_violation_rate": None}
     if "promise_kept" in table.columns:
@@ -152,36 +155,76 @@ def deadline_metrics(table: pl.DataFrame) -> dict[str, float | int | None]:
         found |= {"promised": len(kept), "promise_kept_rate": _mean(kept)}
     if "deadline_met" not in table.columns:
         return found
+    table = table.with_columns(
+        first_queue_s=pl.col("start_s") - pl.col("submit_s"),
+        tardiness_s=(pl.col("jct_s") - pl.col("first_deadline_s")).clip(lower_bound=0),
+    )
     slo = table.filter(pl.col("deadline_met").is_not_null())
-    late_s = (slo["jct_s"] - slo["first_deadline_s"]).drop_nulls().clip(lower_bound=0)
-    found |= {
-        "slo_jobs": slo.height,
+    found |= {"slo_jobs": slo.height, **_violations(slo), **_lateness(slo)}
+    found["tardiness_s_sum"] = float(slo["tardiness_s"].sum())
+    found["preemptions_per_job"] = _mean(table["preemptions"])
+    done = table.filter(pl.col("finish_s").is_not_null())
+    found |= _times(done, "first_queue_s")
+    for name in GROUPS if "promise_kept" in table.columns else GROUPS[: -len(OF_PROMISES)]:
+        some = table.filter(_of_group(name))
+        if some.height:
+            found |= {f"{metric}_{name}": value for metric, value in _of_some(some, name).items()}
+    return found
+
+
+def _of_some(jobs: pl.DataFrame, group: str) -> dict[str, float | int | None]:
+    """Return the numbers of one group of jobs."""
+    done = jobs.filter(pl.col("finish_s").is_not_null())
+    return {
+        "jobs": jobs.height,
+        **(_violations(jobs) if group in HELD_TO else {}),
+        **_times(done, "jct_s", "queue_s", "first_queue_s"),
+        **(_lateness(jobs) if group in (*HELD_TO, "missed") else {}),
+        "preemptions_per_job": _mean(jobs["preemptions"]),
+        "resizes_per_job": _mean(jobs["resizes"]),
+    }
+
+
+def _violations(slo: pl.DataFrame) -> dict[str, float | int | None]:
+    return {
         "slo_violation_rate": _mean(~slo["deadline_met"]),
         "slo_violation_rate_weighted": _mean(slo["value_lost"]),
-        "tardiness_s_sum": float(late_s.sum()),
-        "tardiness_s_p95": float(np.percentile(late_s.to_numpy(), 95)) if len(late_s) else None,
-        "preemptions_per_job": _mean(table["preemptions"]),
     }
-    first_queue = pl.col("start_s") - pl.col("submit_s")
-    done = table.filter(pl.col("finish_s").is_not_null()).with_columns(first_queue_s=first_queue)
-    found["first_queue_s_mean"] = _mean(done["first_queue_s"])
-    for name in ("strict", "soft"):
-        some = slo.filter(pl.col("service_class") == name)
-        if some.height:
-            found[f"slo_violation_rate_{name}"] = _mean(~some["deadline_met"])
-    for name in GROUPS:
-        some = done.filter(_of_group(name))
-        if some.height:
-            found |= {f"{one}_mean_{name}": _mean(some[one]) for one in ("jct_s", "queue_s", "first_queue_s")}
+
+
+def _lateness(slo: pl.DataFrame) -> dict[str, float | int | None]:
+    late_s = slo["tardiness_s"].drop_nulls()
+    p95 = float(np.percentile(late_s.to_numpy(), 95)) if len(late_s) else None
+    return {"tardiness_s_mean": _mean(late_s), "tardiness_s_p95": p95}
+
+
+def _times(done: pl.DataFrame, *columns: str) -> dict[str, float | int | None]:
+    """Return mean and median of columns."""
+    found: dict[str, float | int | None] = {}
+    for name in columns:
+        found |= {f"{name}_mean": _mean(done[name]), f"{name}_p50": _median(done[name])}
     return found
 
 
 def _of_group(name: str) -> pl.Expr:
-    if name in CLASSES:
-        return pl.col("service_class") == name
-    return pl.col("deadline_met") if name == "met" else ~pl.col("deadline_met")
+    match name:
+        case "met":
+            return pl.col("deadline_met")
+        case "missed":
+            return ~pl.col("deadline_met")
+        case "promised":
+            return pl.col("promise_kept").is_not_null()
+        case "refused":
+            return pl.col("promise_kept").is_null() & pl.col("deadline_met").is_not_null()
+        case _:
+            return pl.col("service_class") == name
 
 
 def _mean(values: pl.Series) -> float | None:
     found = values.mean()
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _median(values: pl.Series) -> float | None:
+    found = values.median()
     return float(found) if isinstance(found, int | float) else None

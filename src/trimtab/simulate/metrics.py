@@ -30,6 +30,7 @@ _OF_FINISHED = (
     "wait_s_p50",
     "wait_s_p99",
     "queue_s_mean",
+    "queue_s_p50",
     "slowdown_mean",
     "gpu_utilisation",
     "makespan_s",
@@ -100,7 +101,7 @@ def metrics_of(
     deadlines = deadline_metrics(table)
     if done.is_empty():
         return {**_counts(table), **dict.fromkeys(_OF_FINISHED), **deadlines}
-    jct, wait = done["jct_s"].to_numpy(), done["wait_s"].to_numpy()
+    jct, wait, queue = (done[name].to_numpy() for name in ("jct_s", "wait_s", "queue_s"))
     makespan_s = float(done["finish_s"].max()) - float(table["submit_s"].min())  # type: ignore[arg-type]
     gpu_s = float((done["held_s"] * done["gpus"]).sum()) - twice_gpu_s
     ran = done.filter(pl.col("duration_s") > 0)
@@ -112,7 +113,8 @@ def metrics_of(
         "wait_s_mean": float(wait.mean()),
         "wait_s_p50": float(np.percentile(wait, 50)),
         "wait_s_p99": float(np.percentile(wait, 99)),
-        "queue_s_mean": float(done["queue_s"].mean()),  # type: ignore[arg-type]
+        "queue_s_mean": float(queue.mean()),
+        "queue_s_p50": float(np.percentile(queue, 50)),
         "slowdown_mean": float((ran["held_s"] / ran["duration_s"]).mean()) if ran.height else None,  # type: ignore[arg-type]
         "gpu_utilisation": gpu_s / (cluster.gpus * makespan_s) if makespan_s > 0 else None,
         "makespan_s": makespan_s,

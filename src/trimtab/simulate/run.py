@@ -17,6 +17,7 @@ from trimtab.forecast.throughput import Throughput
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.chronus import resume_ms
+from trimtab.policies.lease_milp import recorded
 from trimtab.simulate.curve_files import open_curves
 from trimtab.simulate.curves import CurveTable
 from trimtab.simulate.engines import engine_name, make_engine
@@ -287,7 +288,8 @@ def _run(
         world.environment(workload),
         timeline=True,
     )
-    engine.run()
+    with recorded() as solves:
+        engine.run()
     spent = cpu_s() - before
     table = jobs_table(workload, engine.outcomes, trace)
     timeline = engine.timeline
@@ -306,7 +308,7 @@ def _run(
         world=world,
         cpu_s=spent,
         events=engine.events,
-        metrics=metrics_of(table, cluster, shared_gpu_s(timeline), held),
+        metrics={**metrics_of(table, cluster, shared_gpu_s(timeline), held), **solves.metrics()},
         jobs=table,
         timeline=timeline,
     )
