@@ -15,7 +15,7 @@ classes = ["MIX2"]
 mixes = ["50/0/50"]
 nodes = ["4x12x250"]
 gpus = 16
-noises = [0]
+noises = [0, 0.5]
 curve_noises = [0]
 seeds = 2
 baselines = ["in order"]
@@ -44,8 +44,21 @@ def test_a_study_writes_its_folder_and_prints_the_ladder(here: Path, trimtab: Tr
     }  # fmt: skip
     assert "against in order" in ran.out
     assert "short first" in ran.out
+    for words in ("off by 0.5", "better/tied/worse", "preempted", "resized"):
+        assert words in ran.out
     table = pl.read_csv(here / "found" / "cells.csv")
-    assert table.height == 4
+    assert table.height == 8
+    groups = ("strict", "soft", "best", "met", "missed")
+    told = (
+        "jct_s_mean",
+        "jct_s_p50",
+        "queue_s_p50",
+        "first_queue_s_p50",
+        "preemptions_per_job",
+        "resizes_per_job",
+    )
+    assert {f"{one}_{group}" for one in told for group in groups} <= set(table.columns)
+    assert {"tardiness_s_mean", "tardiness_s_p95_soft", "resizes_per_job"} <= set(table.columns)
     assert set(table["policy"]) == {"in order", "short first"}
     quiet = trimtab(f"{RUN} --out found --quiet")
     assert quiet.err == ""
@@ -55,7 +68,9 @@ def test_a_study_writes_its_folder_and_prints_the_ladder(here: Path, trimtab: Tr
 def test_json_says_the_same_as_the_summary(here: Path, trimtab: Trimtab) -> None:
     found = trimtab(f"{RUN} --out found --report page.html --format json --quiet").json()
 
-    assert found["cells"] == 4
+    assert found["cells"] == 8
+    told = {"slo_violation_rate_weighted", "jct_s_mean", "queue_s_mean"}
+    assert set(found["variations"]["in order"]["run times off by 0.5"]) == told
     assert found["report"] == "page.html"
     assert (here / "page.html").read_text().startswith("<!doctype html>")
     (duel,) = found["duels"]

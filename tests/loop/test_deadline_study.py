@@ -216,9 +216,31 @@ def test_cells_of_another_study_are_refused_and_kept(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="its grid differs"):
         run_study(study(), tmp_path, 1)
     assert (tmp_path / CELLS).read_bytes() == before
-    (tmp_path / CELLS).write_text("not a study\n")
-    with pytest.raises(InputError, match="not what a study wrote"):
+
+
+@pytest.mark.parametrize("text", [b"not a study\n", b"3\n", b"[]\n", b"\xff\xfe\n"])
+def test_what_no_study_wrote_is_refused_in_one_line_and_kept(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / CELLS).write_bytes(text)
+    with pytest.raises(InputError, match="not what a study wrote") as refusal:
         run_study(study(), tmp_path, 1)
+    assert "\n" not in str(refusal.value)
+    assert (tmp_path / CELLS).read_bytes() == text
+
+
+@pytest.mark.parametrize(("name", "value"), [("format", None), ("format", 1), ("trimtab", "0.0.1")])
+def test_cells_of_another_version_are_never_mixed(name: str, value: object, tmp_path: Path) -> None:
+    """Not even if they lack what a line has today: the first line decides."""
+    small = study(replace(GRID, seeds=1, loads=(1.2,)))
+    run_study(small, tmp_path, 1)
+    first, *rest = (tmp_path / CELLS).read_text().splitlines()
+    header = {key: one for key, one in {**json.loads(first), name: value}.items() if one is not None}
+    old = [json.dumps(header), *(line.replace("events", "steps") for line in rest)]
+    (tmp_path / CELLS).write_text("\n".join(old) + "\n")
+    before = (tmp_path / CELLS).read_bytes()
+
+    with pytest.raises(ConfigError, match=f"its {name} differs"):
+        run_study(small, tmp_path, 1)
+    assert (tmp_path / CELLS).read_bytes() == before
 
 
 HEADER = json.dumps(study().header())
@@ -294,15 +316,19 @@ def test_differences_are_taken_inside_cases_and_seeds() -> None:
     half = 12.7062 * np.std([0.04, -0.07], ddof=1) / 2**0.5
     assert found.interval == pytest.approx((-0.015 - half, -0.015 + half), rel=1e-4)
     assert found.change == pytest.approx((-0.5 + 0.0) / 2)
-    assert (found.by_ratio, found.better) == (2, 0.5)
+    # The mean of HARD is 0.2 in both.
+    assert (found.by_ratio, found.better, found.tied, found.worse) == (2, 1, 1, 0)
 
 
-@pytest.mark.parametrize(("mine", "better"), [(0.0059, 1.0), (0.0062, 0.0)])
-def test_where_a_baseline_hardly_violates_the_difference_counts(mine: float, better: float) -> None:
+@pytest.mark.parametrize(
+    ("mine", "counts"), [(0.0039, "100"), (0.004, "010"), (0.0059, "010"), (0.0062, "001")]
+)
+def test_where_a_baseline_hardly_violates_the_difference_counts(mine: float, counts: str) -> None:
     found = compare({EASY: {0: mine}}, {EASY: {0: 0.004}}, rate=True)
 
     assert found is not None
-    assert (found.change, found.by_ratio, found.better, found.interval) == (None, 0, better, None)
+    assert (found.change, found.by_ratio, found.interval) == (None, 0, None)
+    assert f"{found.better}{found.tied}{found.worse}" == counts
     assert compare({EASY: {0: mine}}, {HARD: {0: 0.004}}, rate=True) is None
 
 
@@ -310,7 +336,44 @@ def test_times_are_compared_by_ratio_however_small() -> None:
     found = compare({EASY: {0: 0.002}}, {EASY: {0: 0.004}}, rate=False)
 
     assert found is not None
-    assert (found.change, found.better) == (-0.5, 1.0)
+    assert (found.change, found.better, found.tied, found.worse) == (-0.5, 1, 0, 0)
+
+
+@pytest.mark.parametrize("rate", [True, False])
+def test_a_tie_is_neither_better_nor_worse_whatever_the_value(rate: bool) -> None:
+    values = {EASY: {0: 0.0, 1: 0.0}, HARD: {0: 0.3, 1: 0.1}}
+    found = compare(values, values, rate=rate)
+
+    assert found is not None
+    assert (found.better, found.tied, found.worse) == (0, 2, 0)
+
+
+def test_every_step_of_the_ladder_changes_the_engine_or_one_idea_of_the_step_before() -> None:
+    """Knobs that differ between neighbours from `EDF, safe` on: one idea may take two."""
+    steps = {name: text for name, text in LADDER.items() if text.startswith("sensascale")}
+    names = list(steps)
+    knobs = []
+    for text in steps.values():
+        policy, _, told = text.partition(":")
+        space = find_policy(policy).space
+        knobs.append(space.parse(dict(pair.split("=") for pair in told.split(",") if pair)))
+    changed = {
+        name: {knob for knob in after if before[knob] != after[knob]}
+        for name, before, after in zip(names[1:], knobs, knobs[1:], strict=False)
+    }
+    assert changed == {
+        "LST, all kept": {"order", "urgent"},  # urgent says nothing beside edf
+        "LST, lost last": {"hopeless"},
+        "LST, urgent": {"urgent"},
+        "LST": {"be_order"},
+        "+pairing": {"pair_scope"},
+        "+free pool": {"free_pool"},
+        "+adjustment": {"adjust"},
+        "+rescue": {"preempt"},
+        "+slack": {"preempt", "max_evictions"},
+        "+time left": {"order", "urgent"},
+        "sensascale-plus": {"admission", "overrun"},
+    }
 
 
 def test_the_worst_cases_are_named_the_worst_first() -> None:
@@ -339,10 +402,14 @@ def test_the_summary_the_table_and_the_page_tell_of_every_cell(tmp_path: Path) -
     lost = [one.metrics["slo_violation_rate_weighted"] for one in done if one.cell.policy == "srtf"]
     assert found.means["srtf"]["slo_violation_rate_weighted"] == pytest.approx(np.mean(lost[:4]))
     assert set(found.variations["fifo"]) == {"centre", "run times off by 0.5", "curves off by 0.2"}
-    assert found.axes["srtf"] == dict.fromkeys(
-        ("mix 20/70/10", "node 4x12x250"), found.means["srtf"]["slo_violation_rate_weighted"]
-    )
+    told = ("slo_violation_rate_weighted", "jct_s_mean", "queue_s_mean")
+    means = {name: found.means["srtf"][name] for name in told}
+    assert found.axes["srtf"] == dict.fromkeys(("mix 20/70/10", "node 4x12x250"), means)
+    noisy = [one.metrics for one in done if one.cell.policy == "srtf" and one.cell.case.noise == 0.5]
+    assert found.variations["srtf"]["run times off by 0.5"] == {
+        name: pytest.approx(np.mean([one[name] for one in noisy])) for name in told
+    }
     page = ladder_page(found)
     assert page == ladder_page(summary_of(study(), run_study(study(), tmp_path, 1)))
-    for text in ("Against fifo", "Value lost by load", "run times off by 0.5", "Classes SLO"):
+    for text in ("Against fifo", "By load, by mix", "run times off by 0.5", "Classes SLO", "Strict jobs"):
         assert text in page

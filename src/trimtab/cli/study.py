@@ -16,6 +16,7 @@ from trimtab.cli import show
 from trimtab.errors import ConfigError
 from trimtab.report.ladder import AQT_ALL, JCT, VIOLATIONS, Duel, StudySummary, ladder_page
 from trimtab.report.page import write_page
+from trimtab.report.tables import PREEMPTIONS_A_JOB, RESIZES_A_JOB
 from trimtab.studies.deadline_grid import Grid
 from trimtab.studies.deadline_results import cells_csv, summary_of
 from trimtab.studies.deadlines import Study, entries_of, run_study
@@ -101,15 +102,19 @@ def _grid(file: Path | None, policies: list[str] | None, seeds: int | None, thin
 
 def _print(found: StudySummary) -> None:
     show.out.print(f"{found.cells:,} cells over {found.source}", markup=False, soft_wrap=True)
-    table = _table("policy", "value lost", "JCT, h", "queue, h")
+    table = _table("policy", *(title for _, title, _ in _OF_PART), "preempted", "resized")
     for name in found.policies:
         row = found.means[name]
-        lost, jct_s, queue_s = (row.get(one.name) for one in (VIOLATIONS, JCT, AQT_ALL))
-        table.add_row(Text(name), _percent(lost), _hours(jct_s), _hours(queue_s))
+        often = (show.number(row.get(one.name), 2) for one in (PREEMPTIONS_A_JOB, RESIZES_A_JOB))
+        times = (shown(row.get(measure.name)) for measure, _, shown in _OF_PART)
+        table.add_row(Text(name), *times, *often)
     show.out.print(table)
+    _print_variations(found)
     for baseline in dict.fromkeys(one.baseline for one in found.duels):
-        show.out.print(f"against {baseline}: points of value lost, their 95 %, changes; better: cases")
-        duels = _table("policy", "points", "95 %", "value lost", "JCT", "queue", "better")
+        show.out.print(
+            f"against {baseline}: points of value lost, their 95 %, changes; cases better/tied/worse"
+        )
+        duels = _table("policy", "points", "95 %", "value lost", "JCT", "queue", "cases")
         for one in found.duels:
             if one.baseline == baseline:
                 duels.add_row(Text(one.policy), *_against(one))
@@ -121,6 +126,17 @@ def _print(found: StudySummary) -> None:
             show.out.print(text, soft_wrap=True, markup=False)
     for name, reason in found.failed:
         show.out.print(f"! {name}: {reason}", soft_wrap=True, markup=False)
+
+
+def _print_variations(found: StudySummary) -> None:
+    """Print what is made of the grid's centre by its variations, a table a measure; nothing without any."""
+    names = list(dict.fromkeys(name for row in found.variations.values() for name in row))
+    for measure, title, shown in _OF_PART if len(names) > 1 else ():
+        table = _table(title, *(name.replace(" off ", "\noff ") for name in names))
+        for policy in found.policies:
+            row = found.variations[policy]
+            table.add_row(Text(policy), *(shown(row[name].get(measure.name)) for name in names))
+        show.out.print(table)
 
 
 def _table(*headings: str) -> Table:
@@ -135,7 +151,7 @@ def _against(duel: Duel) -> list[str]:
     around = "-" if lost.interval is None else "..".join(f"{100 * one:.2f}" for one in lost.interval)
     changes = [duel.measures.get(one.name) for one in (VIOLATIONS, JCT, AQT_ALL)]
     shown = ["-" if one is None or one.change is None else f"{100 * one.change:+.0f} %" for one in changes]
-    return [f"{100 * lost.difference:+.2f}", around, *shown, f"{lost.better:.0%} of {duel.cases}"]
+    return [f"{100 * lost.difference:+.2f}", around, *shown, f"{lost.better}/{lost.tied}/{lost.worse}"]
 
 
 def _percent(share: float | None) -> str:
@@ -144,3 +160,10 @@ def _percent(share: float | None) -> str:
 
 def _hours(time_s: float | None) -> str:
     return "-" if time_s is None else f"{time_s / 3600:.2f}"
+
+
+_OF_PART = (
+    (VIOLATIONS, "value lost", _percent),
+    (JCT, "JCT, h", _hours),
+    (AQT_ALL, "queue, h", _hours),
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -13,22 +12,12 @@ from trimtab.report.charts import Clock
 from trimtab.report.markup import Html, escape, join, tag
 from trimtab.report.page import Page, Section, mono, render
 from trimtab.report.slack import slack_over_time
-from trimtab.report.tables import DEADLINES, JCTS, OF_GROUP, OTHERS, WAITS, Measure
+from trimtab.report.tables import DEADLINES, GROUP_TITLES, JCTS, OTHERS, WAITS, Measure, of_group
 from trimtab.report.views import View
-from trimtab.simulate.deadlines import GROUPS
 from trimtab.simulate.metrics import Metrics
 from trimtab.simulate.run import NO_CURVES, RunResult, World
 
 _SAME_S = 60.0  # completion times this close count as the same
-_GROUPS = {
-    "strict": "Strict jobs",
-    "soft": "Soft jobs",
-    "best": "Best effort",
-    "met": "Jobs that met their first deadline",
-    "missed": "Jobs that missed their first deadline",
-    "promised": "Jobs that were promised a deadline",
-    "refused": "Jobs that were refused a promise",
-}
 
 
 def compare_page(results: Sequence[RunResult], first_day: str = "") -> str:
@@ -288,7 +277,7 @@ def _tail_note(lines: Sequence[View], clock: Clock) -> str:
 
 def _deadlines(results: Sequence[RunResult], lines: Sequence[View], clock: Clock) -> tuple[Section, ...]:
     """Return the part on deadlines, if any job has one."""
-    groups = [name for name in GROUPS if any(f"jobs_{name}" in one.metrics for one in results)]
+    groups = [name for name in GROUP_TITLES if any(f"jobs_{name}" in one.metrics for one in results)]
     if not groups:
         return ()
     lead = "Each table below tells of one group of jobs; times are those of its finished jobs."
@@ -305,11 +294,10 @@ def _deadlines(results: Sequence[RunResult], lines: Sequence[View], clock: Clock
 def _group(results: Sequence[RunResult], group: str) -> Html:
     metrics = [result.metrics for result in results]
     count = max(int(found.get(f"jobs_{group}") or 0) for found in metrics)
-    measures = [replace(one, name=f"{one.name}_{group}") for one in OF_GROUP]
     return tag(
         "details",
-        tag("summary", f"{_GROUPS[group]} ({numbers.many(count, 'job')})"),
-        _compared(results, metrics, measures, _GROUPS[group]),
+        tag("summary", f"{GROUP_TITLES[group]} ({numbers.many(count, 'job')})"),
+        _compared(results, metrics, of_group(group), GROUP_TITLES[group]),
     )
 
 

@@ -10,7 +10,7 @@ from trimtab.report import charts, numbers, tables, texts
 from trimtab.report.charts import Chart
 from trimtab.report.markup import Html, join, tag
 from trimtab.report.page import Page, Section, render
-from trimtab.report.tables import Measure
+from trimtab.report.tables import GROUP_TITLES, PREEMPTIONS_A_JOB, RESIZES_A_JOB, Measure, of_group
 
 VIOLATIONS = Measure(name="slo_violation_rate_weighted", title="Value lost by lateness", kind="share")
 PLAIN = Measure(name="slo_violation_rate", title="Deadlines missed", kind="share")
@@ -18,14 +18,16 @@ JCT = Measure(name="jct_s_mean", title="JCT")
 AQT_ALL = Measure(name="queue_s_mean", title="Queue, all (AQT)")
 AQT_FIRST = Measure(name="first_queue_s_mean", title="Queue to the first start (AQT)")
 COMPARED = (VIOLATIONS, PLAIN, JCT, AQT_ALL, AQT_FIRST)
+OF_PART = (VIOLATIONS, JCT, AQT_ALL)
 ASIDE = (
-    Measure(name="jct_s_mean_met", title="JCT, met"),
-    Measure(name="jct_s_mean_missed", title="JCT, missed"),
-    Measure(name="jct_s_mean_best", title="JCT, best effort"),
+    Measure(name="jct_s_p50", title="JCT, median"),
+    Measure(name="queue_s_p50", title="Queue, median"),
+    Measure(name="first_queue_s_p50", title="Queue to the first start, median"),
+    Measure(name="tardiness_s_mean", title="Tardiness, mean"),
     Measure(name="tardiness_s_p95", title="Tardiness, p95"),
     Measure(name="promise_kept_rate", title="Promises kept", kind="share", better="more"),
-    Measure(name="preemptions_per_job", title="Preemptions a job", kind="factor"),
-    Measure(name="resizes_per_job", title="Resizes a job", kind="factor", better=None),
+    PREEMPTIONS_A_JOB,
+    RESIZES_A_JOB,
     Measure(name="gpu_utilisation", title="GPU utilisation", kind="share", better=None),
     Measure(name="cpu_utilisation", title="CPU utilisation", kind="share", better=None),
     Measure(name="memory_utilisation", title="Memory utilisation", kind="share", better=None),
@@ -41,15 +43,17 @@ class Compared:
         by_ratio: How many cases do: a baseline below 0.5 % violations does not.
         difference: Mean over cases and seeds of policy less baseline. interval: 95 % of it, over seeds, None
             for a single seed.
-        better: Share of cases in which the policy is better; where there is no ratio, at most 0.2 points
-            worse counts.
+        better, tied, worse: In how many cases the policy is so. A tie is the same value or, where there are
+            too few violations for a ratio, at most 0.2 points more.
     """
 
     change: float | None
     by_ratio: int
     difference: float
     interval: tuple[float, float] | None
-    better: float
+    better: int
+    tied: int
+    worse: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,10 @@ class Course:
     by_policy: Mapping[str, tuple[float | None, ...]]
 
 
+# Policy -> part of the cases -> metric -> mean; None where no cell has it.
+ByPart = Mapping[str, Mapping[str, Mapping[str, float | None]]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySummary:
     """What a study found.
@@ -91,8 +99,8 @@ class StudySummary:
         means: Policy -> metric -> mean over cases and seeds of the grid, those of the centre's variations
             left out; None where no cell has it.
         step_ms: Policy -> engine CPU by event, ms; what is measured, not simulated.
-        axes: Policy -> mean value lost by mix of models and by kind of node.
-        variations: Policy -> mean value lost by variation of the centre.
+        axes: Policy -> mix of models or kind of node -> means of `OF_PART`.
+        variations: Policy -> variation of the centre -> the same.
         failed: Name and reason of each cell that failed.
     """
 
@@ -105,8 +113,8 @@ class StudySummary:
     step_ms: Mapping[str, float | None]
     duels: tuple[Duel, ...]
     courses: tuple[Course, ...]
-    axes: Mapping[str, Mapping[str, float | None]]
-    variations: Mapping[str, Mapping[str, float | None]]
+    axes: ByPart
+    variations: ByPart
     failed: tuple[tuple[str, str], ...]
 
     def jsonable(self) -> dict[str, Any]:
@@ -129,15 +137,16 @@ def ladder_page(found: StudySummary) -> str:
             Section(title="The ladder", lead=_LEAD, body=_means(found, COMPARED)),
             *(_against(found, baseline) for baseline in dict.fromkeys(one.baseline for one in found.duels)),
             Section(
-                title="Value lost by load, by mix and node, and by what is unknown",
+                title="By load, by mix and node, and by what is unknown",
                 with_key=True,
                 charts=tuple(_chart(found, course) for course in found.courses),
                 body=join(
-                    _lost(found.axes, "By mix of models and by kind of node"),
-                    _lost(found.variations, "The centre of the grid and its variations"),
+                    *(_by_part(found.axes, one, "by mix of models and by kind of node") for one in OF_PART),
+                    *(_by_part(found.variations, one, "the centre and its variations") for one in OF_PART),
                 ),
             ),
             Section(title="What it costs", body=join(_means(found, ASIDE), _steps(found))),
+            Section(title="By group of jobs", body=join(*(_group(found, name) for name in GROUP_TITLES))),
             *([_failures(found)] if found.failed else []),
         ),
         terms=texts.terms(
@@ -162,10 +171,8 @@ def _summary(found: StudySummary) -> str:
     if duel is None:
         return f"{text}."
     base = found.means[duel.baseline][VIOLATIONS.name]
-    share = numbers.percent(duel.measures[VIOLATIONS.name].better)
-    return (
-        f"{text}, against {numbers.percent(base)} of {duel.baseline}; it is better in {share} of the cases."
-    )
+    count = _counts(duel.measures[VIOLATIONS.name])
+    return f"{text}, against {numbers.percent(base)} of {duel.baseline}; it is {count} cases."
 
 
 def _facts(found: StudySummary) -> tuple[tuple[str, str], ...]:
@@ -190,14 +197,30 @@ def _warnings(found: StudySummary) -> tuple[str, ...]:
     return (f"{numbers.many(len(found.failed), 'cell')} failed and are in no mean; see the end.",)
 
 
-def _means(found: StudySummary, measures: Sequence[Measure]) -> Html:
+def _counts(one: Compared) -> str:
+    """Return in how many cases a policy is better or worse, ties only where there are any."""
+    tied = f", tied in {one.tied}" if one.tied else ""
+    total = one.better + one.tied + one.worse
+    return f"better in {one.better}{tied}, worse in {one.worse} of {total}"
+
+
+def _means(found: StudySummary, measures: Sequence[Measure], caption: str = "Means of the grid") -> Html:
     shown = [one for one in measures if any(row.get(one.name) is not None for row in found.means.values())]
     heads = [tables.name_head(index, name) for index, name in enumerate(found.policies)]
     rows = [
         (join(one.title), tables.cells(one, [found.means[name].get(one.name) for name in found.policies]))
         for one in shown
     ]
-    return tables.measure_table(heads, rows, "Means of the grid", "Measure")
+    return tables.measure_table(heads, rows, caption, "Measure")
+
+
+def _group(found: StudySummary, group: str) -> Html:
+    """Return the means of one group of jobs; nothing if no cell has it."""
+    measures = of_group(group)
+    if all(row.get(measures[0].name) is None for row in found.means.values()):
+        return join()
+    title = GROUP_TITLES[group]
+    return tag("details", tag("summary", title), _means(found, measures, title))
 
 
 def _against(found: StudySummary, baseline: str) -> Section:
@@ -208,12 +231,12 @@ def _against(found: StudySummary, baseline: str) -> Section:
     ]
     head = ("Policy", *(measure.title for measure in COMPARED))
     caption = (
-        "Mean relative change; difference and its 95 % interval over seeds; share of cases it is better in"
+        "Mean relative change; difference and its 95 % interval over seeds; cases it is better and worse in"
     )
     body = join(tables.plain_table(head, rows, caption, range(1, len(head))), _worst(duels))
     lead = (
         f"Every policy beside {baseline}, on the same jobs. Where {baseline} loses less than 0.5 %, a case "
-        "counts by difference, at most 0.2 points worse, and is in no ratio."
+        "is in no ratio, and up to 0.2 points more are a tie."
     )
     return Section(title=f"Against {baseline}", lead=lead, body=body)
 
@@ -233,7 +256,7 @@ def _cell(duel: Duel, measure: Measure) -> Html:
     return join(
         tag("b", change),
         tag("small", f"{text}{around}"),
-        tag("small", f"better in {numbers.percent(one.better)} of {duel.cases}"),
+        tag("small", _counts(one)),
     )
 
 
@@ -278,11 +301,15 @@ def _chart(found: StudySummary, course: Course) -> Chart:
     return Chart(title=course.title, caption=caption, data=data, layout=layout)
 
 
-def _lost(table: Mapping[str, Mapping[str, float | None]], caption: str) -> Html:
+def _by_part(table: ByPart, measure: Measure, caption: str) -> Html:
     names = list(dict.fromkeys(name for row in table.values() for name in row))
-    rows = [(policy, *(numbers.percent(row.get(name)) for name in names)) for policy, row in table.items()]
-    head = ("Value lost", *names)
-    return tables.plain_table(head, rows, caption, range(1, len(head)))
+    values = {policy: [row[name][measure.name] for name in names] for policy, row in table.items()}
+    rows = [
+        (policy, *(tables.write(measure.kind, value) for value in found)) for policy, found in values.items()
+    ]
+    return tables.plain_table(
+        (measure.title, *names), rows, f"{measure.title}, {caption}", range(1, 1 + len(names))
+    )
 
 
 def _steps(found: StudySummary) -> Html:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trimtab.report import numbers
@@ -62,7 +62,16 @@ DEADLINES = (
     Measure(name="solves_failed", title="… without a plan", kind="count", better=None),
     Measure(name="solver_gap_max", title="Largest gap to the bound", kind="share", better=None),
 )
-OF_GROUP = (
+GROUP_TITLES = {
+    "strict": "Strict jobs",
+    "soft": "Soft jobs",
+    "best": "Best effort",
+    "met": "Jobs that met their first deadline",
+    "missed": "Jobs that missed their first deadline",
+    "promised": "Jobs that were promised a deadline",
+    "refused": "Jobs that were refused a promise",
+}
+_OF_GROUP = (
     Measure(name="jobs", title="Jobs", kind="count", better=None),
     *_VIOLATIONS,
     *JCTS[:2],
@@ -88,6 +97,11 @@ OTHERS = (
     Measure(name="finished", title="Jobs finished", kind="count", better="more"),
     Measure(name="rejected", title="Jobs rejected", kind="count"),
 )
+
+
+def of_group(group: str) -> list[Measure]:
+    """Return what is told of one group of jobs, see `simulate.deadlines`."""
+    return [replace(one, name=f"{one.name}_{group}") for one in _OF_GROUP]
 
 
 def scroller(table: Html, name: str) -> Html:

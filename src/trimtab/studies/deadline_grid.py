@@ -26,15 +26,24 @@ from trimtab.traces.deadlines import LOAD_MAX, LOAD_MIN, RULES, check_classes
 
 AS_TOLD = "trace"  # classes and deadlines are those the trace has
 
-# From plain order to everything, then who it is compared with; the first of the baselines is Chronus.
+_PLAIN = "pair_scope=off,adjust=false,free_pool=false"
+
+# From plain order to everything, one idea a step, then who it is compared with; the first of the baselines is
+# Chronus. From EDF to LST: safe backfill; latest starts; lost deadlines behind all others; who must start
+# within the hour first of all; best effort by what is left of it.
 LADDER: Mapping[str, str] = {
     "Chronus": "chronus",
     "Synergy": "synergy",
     "Synergy SRTF": "synergy:order=srtf,allocation=tune",
     "FIFO": "fifo:backfill=skip",
     "EDF": "edf:backfill=skip",
-    "LST": "sensascale:pair_scope=off,adjust=false,free_pool=false",
-    "+pairing": "sensascale:adjust=false",
+    "EDF, safe": f"sensascale:order=edf,hopeless=keep,be_order=fifo,{_PLAIN}",
+    "LST, all kept": f"sensascale:urgent=0,hopeless=keep,be_order=fifo,{_PLAIN}",
+    "LST, lost last": f"sensascale:urgent=0,be_order=fifo,{_PLAIN}",
+    "LST, urgent": f"sensascale:be_order=fifo,{_PLAIN}",
+    "LST": f"sensascale:{_PLAIN}",
+    "+pairing": "sensascale:adjust=false,free_pool=false",
+    "+free pool": "sensascale:adjust=false",
     "+adjustment": "sensascale",
     "+rescue": "sensascale:preempt=rescue",
     "+slack": "sensascale:preempt=slack,max_evictions=30",

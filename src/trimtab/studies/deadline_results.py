@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from trimtab.report.ladder import ASIDE, COMPARED, VIOLATIONS, Compared, Course, Duel, StudySummary, Worst
+from trimtab.report.ladder import (
+    ASIDE,
+    COMPARED,
+    OF_PART,
+    VIOLATIONS,
+    ByPart,
+    Compared,
+    Course,
+    Duel,
+    StudySummary,
+    Worst,
+)
+from trimtab.report.tables import of_group
+from trimtab.simulate.deadlines import GROUPS
 from trimtab.studies.deadline_grid import Case, Grid
 from trimtab.studies.deadlines import Done, Study, failures
 
@@ -28,7 +42,7 @@ def summary_of(study: Study, done: Sequence[Done]) -> StudySummary:
     grid = study.grid
     policies = tuple(label for label in study.entries)
     main = _main(grid)
-    names = [one.name for one in (*COMPARED, *ASIDE)]
+    names = [one.name for one in (*COMPARED, *ASIDE, *chain.from_iterable(map(of_group, GROUPS)))]
     inside = [one for one in done if one.cell.case in main]
     return StudySummary(
         source=study.source,
@@ -40,8 +54,8 @@ def summary_of(study: Study, done: Sequence[Done]) -> StudySummary:
         step_ms={label: _step_ms(done, label) for label in policies},
         duels=tuple(_duels(grid, done, main)),
         courses=tuple(_courses(grid, inside, policies)),
-        axes={label: _by_axis(grid, inside, label) for label in policies},
-        variations=_variations(grid, done, policies),
+        axes=_by_part(done, policies, _axes(grid, main)),
+        variations=_by_part(done, policies, _variations(grid, main)),
         failed=tuple(failures(done)),
     )
 
@@ -94,16 +108,22 @@ def _duels(grid: Grid, done: Sequence[Done], main: frozenset[Case]) -> Iterable[
             thin = policy in grid.thin_policies or baseline in grid.thin_policies
             cases = frozenset(grid.cases()) - main if thin else main
             some = [one for one in done if one.cell.case in cases]
-            measures = {}
-            for measure in COMPARED:
-                pair = _values(some, policy, measure.name), _values(some, baseline, measure.name)
-                if compared := compare(*pair, rate=measure.name in _RATES):
-                    measures[measure.name] = compared
+            values = {
+                one: (_values(some, policy, one.name), _values(some, baseline, one.name)) for one in COMPARED
+            }
+            measures = {
+                one.name: compared
+                for one, pair in values.items()
+                if (compared := compare(*pair, rate=one.name in _RATES))
+            }
             if VIOLATIONS.name in measures:
-                lost = _values(some, policy, VIOLATIONS.name), _values(some, baseline, VIOLATIONS.name)
-                both = len(paired(*lost))
+                lost = values[VIOLATIONS]
                 yield Duel(
-                    policy=policy, baseline=baseline, cases=both, measures=measures, worst=worst_of(*lost)
+                    policy=policy,
+                    baseline=baseline,
+                    cases=len(paired(*lost)),
+                    measures=measures,
+                    worst=worst_of(*lost),
                 )
 
 
@@ -114,13 +134,16 @@ def compare(mine: Values, other: Values, *, rate: bool) -> Compared | None:
         mine, other: Case -> seed -> value.
         rate: Whether it is a rate of violations: a case whose baseline is below 0.5 % counts by difference.
     """
-    changes, better, by_seed = [], [], defaultdict(list)
-    for pairs in paired(mine, other).values():
+    changes: list[float] = []
+    better, worse, by_seed = 0, 0, defaultdict(list)
+    cases = paired(mine, other)
+    for pairs in cases.values():
         for seed, (one, base) in pairs.items():
             by_seed[seed].append(one - base)
         one, base = _means(pairs)
         few = rate and base < _FEW
-        better.append(one - base <= _NO_WORSE if few else one < base)
+        better += one < base
+        worse += one - base > (_NO_WORSE if few else 0)
         if not few and base > 0:
             changes.append(one / base - 1)
     if not by_seed:
@@ -131,7 +154,9 @@ def compare(mine: Values, other: Values, *, rate: bool) -> Compared | None:
         by_ratio=len(changes),
         difference=float(np.mean(seeds)),
         interval=interval(seeds),
-        better=sum(better) / len(better),
+        better=better,
+        tied=len(cases) - better - worse,
+        worse=worse,
     )
 
 
@@ -197,27 +222,29 @@ def _at(case: Case, load: float, classes: str) -> bool:
     return (case.load, case.classes) == (load, classes)
 
 
-def _by_axis(grid: Grid, inside: Sequence[Done], policy: str) -> dict[str, float | None]:
-    found = {}
-    for axis, values in (("mix", grid.mixes), ("node", grid.nodes)):
-        for value in values:
-            some = [one for one in inside if getattr(one.cell.case, axis) == value]
-            found[f"{axis} {value}"] = _lost(some, policy)
-    return found
+def _axes(grid: Grid, main: frozenset[Case]) -> dict[str, frozenset[Case]]:
+    """Return the cases of the grid by mix of models and by kind of node."""
+    return {
+        f"{axis} {value}": frozenset(case for case in main if getattr(case, axis) == value)
+        for axis, values in (("mix", grid.mixes), ("node", grid.nodes))
+        for value in values
+    }
 
 
-def _variations(
-    grid: Grid, done: Sequence[Done], policies: Sequence[str]
-) -> dict[str, dict[str, float | None]]:
+def _variations(grid: Grid, main: frozenset[Case]) -> dict[str, frozenset[Case]]:
+    """Return the centre of the grid and each variation of it."""
     centre, *others = grid.cases()
-    wanted = {"centre": centre}
-    for case in others:
-        if case not in _main(grid):
-            wanted[_varied(centre, case)] = case
+    varied = {_varied(centre, case): frozenset([case]) for case in others if case not in main}
+    return {"centre": frozenset([centre]), **varied}
+
+
+def _by_part(done: Sequence[Done], policies: Sequence[str], parts: Mapping[str, frozenset[Case]]) -> ByPart:
+    """Return policy -> name of a part -> what is told of its cases."""
+    inside = {name: [one for one in done if one.cell.case in cases] for name, cases in parts.items()}
     return {
         label: {
-            name: _lost([one for one in done if one.cell.case == case], label)
-            for name, case in wanted.items()
+            name: {one.name: _mean(_of(some, label, one.name)) for one in OF_PART}
+            for name, some in inside.items()
         }
         for label in policies
     }

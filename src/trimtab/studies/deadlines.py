@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,11 +21,13 @@ from trimtab.simulate.mix import with_curve_models
 from trimtab.simulate.run import World, simulate
 from trimtab.studies.deadline_grid import AS_TOLD, Case, Cell, Grid, cluster_of, estimates_of
 from trimtab.traces.deadlines import load_of, scaled_to_load, thinned_by_job, with_deadlines
+from trimtab.traces.files import write
 from trimtab.traces.loader import load
 from trimtab.traces.trace import Trace
 from trimtab.world import Seeds
 
 CELLS = "cells.jsonl"
+FORMAT = 2  # of what a cell holds; goes up when cells tell more or otherwise, so that none are mixed
 
 Progress = Callable[[str, float], None]
 
@@ -94,6 +95,7 @@ class Study:
         return {
             "kind": "study deadlines",
             "trimtab": __version__,
+            "format": FORMAT,
             "source": self.source,
             "sha256": self.sha256,
             "seed": self.seed,
@@ -142,31 +144,33 @@ def _opened(study: Study, path: Path) -> dict[Cell, Done]:
     whole = [line for line in lines if line.endswith(b"\n")]
     try:
         first, *rest = [dict(json.loads(line)) for line in whole or lines] or [header]
+        _check(header, first, path)
         done = {one.cell: one for one in map(Done.read, rest)}
-        is_other = first == header and not done.keys() <= set(study.grid.cells())
-        if first.get("kind") != header["kind"] or is_other:
-            raise ValueError(first)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        if not done.keys() <= set(study.grid.cells()):
+            raise ValueError(path)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(f"{path}: is not what a study wrote; give another --out; nothing was run.") from None
+    kept = whole or [json.dumps(header).encode() + b"\n"]
+    if kept != lines:
+        write(path, b"".join(kept))
+    return done
+
+
+def _check(header: Mapping[str, Any], first: Mapping[str, Any], path: Path) -> None:
+    """Refuse the cells of another study.
+
+    Raises:
+        ConfigError: If a file's first line is not this header.
+        ValueError: If it is no study's.
+    """
+    if first.get("kind") != header["kind"]:
+        raise ValueError(path)
     if first != header:
         other = next(name for name in (*header, *first) if first.get(name) != header.get(name))
         raise ConfigError(
             f"{path}: holds cells of another study (its {other} differs); give another --out; "
             "nothing was run."
         )
-    kept = whole or [json.dumps(header).encode() + b"\n"]
-    if kept != lines:
-        _write(path, b"".join(kept))
-    return done
-
-
-def _write(path: Path, data: bytes) -> None:
-    beside = path.with_suffix(".new")
-    try:
-        beside.write_bytes(data)
-        os.replace(beside, path)
-    except OSError as error:
-        raise OutputError(f"{path}: {error.strerror}; nothing was run.") from None
 
 
 def _run(task: tuple[Study, Cell]) -> Done:
