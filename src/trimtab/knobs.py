@@ -80,7 +80,7 @@ class Knobs(Mapping[str, Value]):
 
     def jsonable(self) -> dict[str, Any]:
         """Return plain values for JSON; infinity becomes the text `inf`."""
-        return {name: _plain(value) for name, value in self._values.items()}
+        return {name: plain_value(value) for name, value in self._values.items()}
 
 
 def write(value: Value) -> str:
@@ -94,7 +94,8 @@ def write(value: Value) -> str:
     return str(value)
 
 
-def _plain(value: Value) -> Any:
+def plain_value(value: Value) -> Any:
+    """Return a value for JSON; infinity becomes the text `inf`."""
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, float) and math.isinf(value):
@@ -262,17 +263,45 @@ class Space:
             given[name] = self.by_name[name].parse(text)
         settled = self.project({**(base or {}), **self.imply(dict(given))})
         for name, value in given.items():
-            if settled[name] != value and not self._inert(name, settled):
+            if settled[name] != value and not self.is_inert(name, settled):
                 raise KnobError(
                     f"knob {name} = {write(value)} does not go with the others "
                     f"(it would become {write(settled[name])}); nothing was run."
                 )
         return settled
 
-    def _inert(self, name: str, settled: Knobs) -> bool:
-        """Whether no value of this knob changes the setting: it is ignored, not refused."""
+    def is_inert(self, name: str, setting: Mapping[str, Value]) -> bool:
+        """Whether no value of this knob changes a legal setting: it is ignored, not refused."""
         probes = _probes(self.by_name[name])
-        return all(self.project({**settled, name: probe}) == settled for probe in probes)
+        others = (probe for probe in probes if probe != setting[name])
+        return all(self.project({**setting, name: probe}) == setting for probe in others)
+
+    def silencers(self, name: str) -> dict[str, tuple[Value, ...]]:
+        """Return other knob -> the values of it beside which this one makes no difference.
+
+        All others are as by default or, where the knob makes none there, with one change that wakes it.
+        """
+        changes = self._changes
+        if self.is_inert(name, self.defaults):
+            awake = next((one for _, _, one in changes if not self.is_inert(name, one)), None)
+            changes = () if awake is None else tuple(self._changes_of(awake))
+        found: dict[str, tuple[Value, ...]] = {}
+        for other, value, setting in changes:
+            if other != name and self.is_inert(name, setting):
+                found[other] = (*found.get(other, ()), value)
+        return found
+
+    @cached_property
+    def _changes(self) -> tuple[tuple[str, Value, Knobs], ...]:
+        return tuple(self._changes_of(self.defaults))
+
+    def _changes_of(self, setting: Knobs) -> Iterator[tuple[str, Value, Knobs]]:
+        """Yield the legal settings with another value for one knob: which, and its value."""
+        for knob in self.knobs:
+            for value in dict.fromkeys(map(knob.project, (knob.default, *_probes(knob)))):
+                changed = self.project({**setting, knob.name: value})
+                if changed[knob.name] == value != setting[knob.name]:
+                    yield knob.name, value, changed
 
 
 def _probes(knob: Knob) -> list[Value]:

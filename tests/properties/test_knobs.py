@@ -147,6 +147,33 @@ def test_a_value_that_another_knob_overrides_is_refused_not_ignored():
         space.parse({"third": "2"})
 
 
+@given(space=spaces())
+def test_silencers_are_values_of_others_beside_which_a_knob_says_nothing(space):
+    for name in space.by_name:
+        found = space.silencers(name)
+        assert name not in found
+        for other, values in found.items():
+            assert all(is_legal(space.by_name[other], value) for value in values)
+            if not space.is_inert(name, space.defaults):
+                silent = [space.project({**space.defaults, other: value}) for value in values]
+                assert all(space.is_inert(name, one) for one in silent)
+
+
+def test_a_knob_that_never_matters_has_no_silencers():
+    about = {"trades": "", "takes_effect": "", "in_flight": ""}
+    single = Knob(name="single", kind="choice", default="a", choices=("a",), **about)
+    switch = Knob(name="switch", kind="bool", default=False, **about)
+    assert Space((single, switch)).silencers("single") == {}
+
+
+def test_silencers_are_told_of_a_knob_that_is_silent_by_default():
+    space = find_policy("sensascale").space
+    assert space.silencers("w_mem") == {"unit_mode": ("node",), "pair_scope": ("off",)}
+    assert space.silencers("be_order") == {"order": ("fifo", "srtf")}
+    assert space.silencers("theta") == {}
+    assert find_policy("lucid").space.silencers("prio_ratio") == {"gsc": (0,)}
+
+
 @given(data=st.data(), axis=axes())
 def test_an_axis_takes_each_value_there_and_back(data, axis):
     values = axis.values()

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +18,7 @@ from rich.text import Text
 from trimtab import __version__
 from trimtab.cli import options as o
 from trimtab.cli import show
-from trimtab.knobs import write
+from trimtab.knobs import Value, plain_value, write
 from trimtab.policies.catalog import POLICIES
 from trimtab.simulate.fast import compiled_available, core_built, core_refusal, usable_cores
 
@@ -66,6 +67,10 @@ def knobs(
                 "trades": knob.trades,
                 "takes_effect": knob.takes_effect,
                 "in_flight": knob.in_flight,
+                "no_effect_while": {
+                    other: [plain_value(value) for value in values]
+                    for other, values in space.silencers(knob.name).items()
+                },
             }
             for knob in space.knobs
         ]
@@ -79,7 +84,14 @@ def knobs(
             f"values: {knob.rule()}",
             knob.trades,
             f"takes effect: {knob.takes_effect}; jobs in flight: {knob.in_flight}",
+            *_silenced(space.silencers(knob.name)),
         )
+
+
+def _silenced(silencers: Mapping[str, Sequence[Value]]) -> list[str]:
+    """Return the line that says beside which values of others a knob does nothing; none if there are none."""
+    said = [f"{other} = {' or '.join(map(write, values))}" for other, values in silencers.items()]
+    return [f"no effect while {', or '.join(said)}"] if said else []
 
 
 def doctor(format: o.OutputFormat = "text", seed: o.NoSeed = 0, quiet: o.Quiet = False) -> None:

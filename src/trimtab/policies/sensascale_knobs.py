@@ -351,7 +351,7 @@ class Rules:
         urgent_min = knobs.fraction("urgent")
         return cls(
             order=knobs.choice("order"),
-            reference=knobs.choice("lst_ref"),
+            reference=knobs.choice("lst_ref") if knobs.choice("order") == "lst" else "prop",
             be_order=knobs.choice("be_order"),
             urgent_ms=round(min(NEVER_MS, 60_000 * urgent_min)),
             backfill=knobs.choice("backfill"),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from trimtab.cluster import Cluster, Placement
-from trimtab.knobs import Knob, Knobs, Value
+from trimtab.knobs import Knob, Knobs, Space, Value
 from trimtab.policies.policy import Policy
 from trimtab.search.space import Axis, AxisValue, Point, SearchSpace
 
@@ -57,7 +57,8 @@ def search_space(
     order for any number of queues; Themis over all but its definition of fairness and what updates do to
     leases; Lucid over a mode of sharing and what that mode uses; Chronus over all but who plans its leases;
     Synergy over orders, a few lengths of rounds and what takes no integer programs; SensaScale over the knobs
-    that matter most; other policies over their own knobs.
+    that matter most; other policies over their own knobs. The last two leave out knobs to which no choice on
+    the axes gives an effect.
 
     Args:
         policy: What is searched.
@@ -83,12 +84,27 @@ def search_space(
 
 
 def _plain_space(policy: Policy, base: Knobs, names: Sequence[str]) -> SearchSpace:
-    """Return a space with one axis for each of these knobs."""
-    axes = tuple(_axis(policy.space.by_name[name]) for name in names)
+    """Return a space with one axis for each of these knobs that can matter."""
+    space = policy.space
+    settings = [base, *(space.project({**base, name: value}) for name, value in _switches(space, names))]
+    awake = [name for name in names if not all(space.is_inert(name, one) for one in settings)]
+    return _space_of(policy, base, [_axis(space.by_name[name]) for name in awake])
+
+
+def _switches(space: Space, names: Sequence[str]) -> Iterator[tuple[str, Value]]:
+    """Yield each choice of the knobs that have some."""
+    for name in names:
+        knob = space.by_name[name]
+        for value in (False, True) if knob.kind == "bool" else knob.choices:
+            yield name, value
+
+
+def _space_of(policy: Policy, base: Knobs, axes: Sequence[Axis]) -> SearchSpace:
+    """Return a space in which each axis is the knob of its name."""
     return SearchSpace(
-        axes=axes,
+        axes=tuple(axes),
         space=policy.space,
-        to_values=lambda point: dict(point),
+        to_values=dict,
         to_point=lambda knobs: {axis.name: _axis_value(knobs[axis.name]) for axis in axes},
         base=base,
     )
@@ -102,14 +118,7 @@ def _synergy_space(policy: Policy, base: Knobs) -> SearchSpace:
     ]
     if base["allocation"] != "opt":
         axes.append(Axis("allocation", "choice", choices=("proportional", "tune")))
-    names = [axis.name for axis in axes]
-    return SearchSpace(
-        axes=tuple(axes),
-        space=policy.space,
-        to_values=dict,
-        to_point=lambda knobs: {name: _axis_value(knobs[name]) for name in names},
-        base=base,
-    )
+    return _space_of(policy, base, axes)
 
 
 def _themis_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSpace:
@@ -121,14 +130,7 @@ def _themis_space(policy: Policy, base: Knobs, placement: Placement) -> SearchSp
     ]
     if placement == "relaxed":
         axes.append(Axis("placement_threshold", "linear", 0, 1, steps=20))
-    names = [axis.name for axis in axes]
-    return SearchSpace(
-        axes=tuple(axes),
-        space=policy.space,
-        to_values=dict,
-        to_point=lambda knobs: {name: _axis_value(knobs[name]) for name in names},
-        base=base,
-    )
+    return _space_of(policy, base, axes)
 
 
 def _chronus_space(policy: Policy, base: Knobs) -> SearchSpace:
@@ -140,13 +142,7 @@ def _chronus_space(policy: Policy, base: Knobs) -> SearchSpace:
         Axis("be_order", "choice", choices=("srsf", "fifo")),
         Axis("fill_every", "int", 0, 10),
     )
-    return SearchSpace(
-        axes=axes,
-        space=policy.space,
-        to_values=lambda point: {**point, "lease": round(float(point["lease"]))},
-        to_point=lambda knobs: {axis.name: _axis_value(knobs[axis.name]) for axis in axes},
-        base=base,
-    )
+    return _space_of(policy, base, axes)
 
 
 def _axis(knob: Knob) -> Axis:
