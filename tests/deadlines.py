@@ -40,7 +40,7 @@ CURVES = {
 
 
 # Faster with more memory, and not to be run with less than a footprint.
-_HUNGRY = Curve(
+HUNGRY = Curve(
     (1, 3, 6),
     (21_333, 64_000, 128_000),
     ((100_000,) * 3, (300_000, 1_000_000, 1_500_000), (300_000, 1_100_000, 2_500_000)),
@@ -61,7 +61,7 @@ def wanted_jobs(draw: st.DrawFn, jobs_max: int = 14) -> Workload:
         deadlines_ms = tuple(first_ms + place * gap_ms for place in range(count))
         kind = "strict" if count == 1 else "soft"
         service = Service(kind, deadlines_ms, (10, 8, 5)[:count]) if count else BEST_EFFORT
-        curve = draw(st.sampled_from([None, *CURVES.values(), _HUNGRY]))
+        curve = draw(st.sampled_from([None, *CURVES.values(), HUNGRY]))
         gpus = draw(st.sampled_from([1, 1, 1, 2, 2, 3, 4, 8, 9]))
         facts.append(JobFacts(f"j{number}", now_ms, gpus, service=service, curve=curve))
         durations.append(duration_ms)

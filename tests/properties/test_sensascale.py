@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from fractions import Fraction
+from itertools import pairwise, permutations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deadlines import CURVES, MINUTE_MS, wanted_jobs
+from deadlines import CURVES, HUNGRY, MINUTE_MS, jobs, run, wanted_jobs
 from strategies import settings as some_knobs
 from trimtab.cluster import Cluster, ClusterView, VirtualCluster
+from trimtab.curve import Curve
 from trimtab.job import BEST_EFFORT, JobFacts, JobView, Move, Service
 from trimtab.knobs import Knobs
+from trimtab.policies import sensascale
 from trimtab.policies.adjust import split
 from trimtab.policies.backfill import Backfill, Blocked, Outlook
 from trimtab.policies.catalog import find_policy
@@ -162,14 +166,16 @@ def test_nobody_is_made_late_by_giving_way(workload, cluster, order, urgent):
 
 
 def rated_on(vc: VirtualCluster, rows: list[tuple[int, str | None, int]], rules: Rules) -> list[Rated]:
-    """Return running jobs of one node: GPUs, model and minutes until the deadline (0: none)."""
+    """Return running jobs of one node: GPUs, model and minutes until the deadline.
+
+    0 is none; below 0 the job is soft, with another deadline an hour after that one.
+    """
     found, used = [], 0
     for number, (gpus, model, minutes) in enumerate(rows):
         if used + gpus > vc.gpus_per_node:
             continue
         used += gpus
-        service = Service("strict", (minutes * MINUTE_MS,), (10,)) if minutes else BEST_EFFORT
-        facts = JobFacts(f"j{number}", 0, gpus, service=service, curve=CURVES.get(model or ""))
+        facts = JobFacts(f"j{number}", 0, gpus, service=wanted_by(minutes), curve=MODELS.get(model or ""))
         job = JobView(number, facts, 0, 60 * MINUTE_MS)
         job.move(Move.START)
         job.nodes, job.started_ms = ((0, gpus),), 0
@@ -177,17 +183,36 @@ def rated_on(vc: VirtualCluster, rows: list[tuple[int, str | None, int]], rules:
     return found
 
 
-ROWS = st.lists(
-    st.tuples(st.integers(1, 4), st.sampled_from([None, *CURVES]), st.sampled_from([0, 45, 61, 70, 300])),
-    min_size=1,
-    max_size=8,
-)
+def wanted_by(minutes: int) -> Service:
+    if not minutes:
+        return BEST_EFFORT
+    first_ms = abs(minutes) * MINUTE_MS
+    if minutes > 0:
+        return Service("strict", (first_ms,), (10,))
+    return Service("soft", (first_ms, first_ms + 60 * MINUTE_MS), (10, 5))
+
+
+# A job that gains and one that could spare memory, neither of which runs with less than its footprint.
+MODELS = {
+    **CURVES,
+    "hungry": HUNGRY,
+    "large": Curve((1, 3), (21_333, 64_000), ((1_000_000,) * 2,) * 2, footprint_mib=50_000),
+}
+
+
+def rows(*minutes: int) -> st.SearchStrategy[list[tuple[int, str | None, int]]]:
+    row = st.tuples(st.integers(1, 4), st.sampled_from([None, *MODELS]), st.sampled_from(minutes))
+    return st.lists(row, min_size=1, max_size=8)
+
+
+ROWS = rows(0, 45, 61, 70, 300, -30, -61, -300)
 
 
 @EXAMPLES
 @given(ROWS, st.data(), POLICIES)
 def test_shares_stay_in_the_node_and_above_the_floors(rows, data, name):
-    """Together no more than the node; nobody below what it needs without loss and the floor of lenders."""
+    """Together no more than the node; nobody below its footprint, what it needs without loss and the floor of
+    lenders."""
     vc = Cluster.pool(1, 8).vcs[0]
     rules = Rules.of(drawn(data, name)[1])
     jobs = rated_on(vc, rows, rules)
@@ -197,9 +222,53 @@ def test_shares_stay_in_the_node_and_above_the_floors(rows, data, name):
     for job in jobs:
         floor = job.part.cores * rules.adjusting.floor_ppm / 1_000_000
         assert shares[job.id].cores >= min(job.traits.least.cores, max(1, floor))
-        assert shares[job.id].memory_mib >= min(job.traits.least.memory_mib, 1)
+        assert shares[job.id].memory_mib >= job.job.facts.footprint_mib
+        least_mib = job.part.memory_mib * rules.adjusting.floor_ppm / 1_000_000
+        assert shares[job.id].memory_mib >= min(job.traits.least.memory_mib, least_mib)
         given = job.part.cores - shares[job.id].cores
         assert given <= max(spare_of(job).cores, 0) + job.part.cores * rules.adjusting.donate_ppm / 1_000_000
+
+
+@EXAMPLES
+@given(rows(45, 61, 70, -30, -61), st.data(), POLICIES)
+def test_loans_go_back_once_nobody_needs_them(rows, data, name):
+    """With deadlines far off, whatever they hold from when these were near, jobs have what they have anew."""
+    vc = Cluster.pool(1, 8).vcs[0]
+    rules = Rules.of(drawn(data, name)[1])
+    held = split(rated_on(vc, rows, rules), vc.node_share, rules.adjusting, 0)
+    far = [(gpus, model, 900 * minutes // abs(minutes)) for gpus, model, minutes in rows]
+    fresh, indebted = rated_on(vc, far, rules), rated_on(vc, far, rules)
+    for job in indebted:
+        job.share = held[job.id]
+        job.speed_now_ppm = job.speed_ppm(job.share)
+    anew = split(fresh, vc.node_share, rules.adjusting, 0)
+    assert split(indebted, vc.node_share, rules.adjusting, 0) == anew
+
+
+@EXAMPLES
+@given(
+    st.permutations([(1, "resnet18", 0), (1, "resnet18", -200), (1, "resnet18", 300)]),
+    st.integers(40, 59),
+    st.sampled_from([0.34, 0.6, 1.0]),
+)
+def test_best_effort_lends_before_soft_jobs_and_these_before_strict_ones(lenders, minutes, donate_max):
+    """Each may give as much: nobody is asked while one before it keeps what it could have given."""
+    vc = Cluster.pool(1, 8).vcs[0]
+    knobs = {
+        "pair_scope": "off",
+        "free_pool": False,
+        "donate_max": donate_max,
+        "guard_abs": 0,
+        "guard_rel": 0,
+    }
+    rules = Rules.of(SensaScale.space.project(knobs))
+    jobs = rated_on(vc, [(5, "mobilenet", minutes), *lenders], rules)
+    shares = split(jobs, vc.node_share, rules.adjusting, 0)
+    lent = {job.job.facts.service.kind: job.part.cores - shares[job.id].cores for job in jobs[1:]}
+    most = int(3 * Fraction(str(donate_max)))
+    classes = ["best", "soft", "strict"]
+    for before, after in pairwise(classes):
+        assert lent[after] == 0 or lent[before] == min(most, 3 - 2), lent
 
 
 @EXAMPLES
@@ -246,6 +315,62 @@ def test_a_safe_start_makes_nobody_late(free, releases, waiting, candidate):
         after.take(is_ms, unit.length_ms, unit.gpus)
         assert is_ms <= max(unit.latest_ms or 0, was_ms)
         assert min(after.free) >= 0
+
+
+class Vouching(Backfill):
+    """Checks each start that was found safe: whoever waits starts by its latest start, or no later for it.
+
+    A start for which room was kept, as for a promise, is compared with that room in its place.
+    """
+
+    asked: tuple[Outlook, list[Blocked], int] | None = None  # as all was when a start was found safe
+    vouched: tuple[Outlook, list[Blocked], int] | None = None  # the same, once it is that start's turn
+    checked = 0
+
+    def is_safe(self, now_ms: int, length_ms: int, gpus: int, job_id: int = -1) -> bool:
+        safe = super().is_safe(now_ms, length_ms, gpus, job_id)
+        self.asked = (self.outlook.copy(), list(self.blocked), job_id) if safe else None
+        return safe
+
+    def unblock(self, job_id: int) -> None:
+        super().unblock(job_id)
+        self.vouched, self.asked = self.asked, None
+
+    def start(self, now_ms: int, length_ms: int, gpus: int) -> None:
+        super().start(now_ms, length_ms, gpus)
+        if self.vouched is None:
+            return
+        outlook, blocked, own_id = self.vouched
+        before, after = outlook.copy(), self.outlook.copy()
+        for unit in blocked:
+            was_ms = before.earliest_ms(unit.gpus, unit.length_ms)
+            before.take(was_ms, unit.length_ms, unit.gpus)
+            if unit.job_id != own_id:
+                is_ms = after.earliest_ms(unit.gpus, unit.length_ms)
+                after.take(is_ms, unit.length_ms, unit.gpus)
+                assert is_ms <= max(unit.latest_ms or 0, was_ms)
+                Vouching.checked += 1
+
+
+@EXAMPLES
+@given(wanted_jobs(jobs_max=24), CLUSTERS, POLICIES, st.data())
+def test_no_safe_backfill_of_a_run_pushes_who_waits_past_its_latest_start(workload, cluster, name, data):
+    """Whatever the knobs; jobs that are urgent, or for which others give way, do not ask."""
+    policy, knobs = drawn(data, name)
+    knobs = policy.space.project({**knobs, "backfill": "lst", "preempt": "off"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sensascale, "Backfill", Vouching)
+        engine_of(workload, cluster, policy, knobs).run()
+
+
+def test_safe_backfills_are_seen_to_be_checked():
+    """Two GPUs of four are free beside a job that blocks a wide one: short jobs pass it."""
+    table = "R 0 60 2 - 70\nK 0 30 4 - 200\n" + "".join(f"B{n} 0 {10 + n} 1 - -\n" for n in range(4))
+    before = Vouching.checked
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sensascale, "Backfill", Vouching)
+        run(jobs(table))
+    assert Vouching.checked > before
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=3, max_size=3))
