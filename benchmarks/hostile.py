@@ -18,6 +18,7 @@ import numpy as np
 from trimtab.cluster import Cluster
 from trimtab.control.adapter import Adapter, Change, Identity, InForce, JobEvent, Receipt, State
 from trimtab.control.advising import Advising, SearchKind
+from trimtab.control.changer import NOTHING
 from trimtab.control.entries import CLOSING
 from trimtab.control.faulty import FAULTS, Fault, Faulty
 from trimtab.control.guardrails import Apply, Guardrails, Keep, Tenure
@@ -75,16 +76,33 @@ class Memory:
 
     lines: list[Line] = field(default_factory=list)
     strike: Callable[[], None] = lambda: None
+    kept: dict[str, bytes] = field(default_factory=dict)
 
-    def append(self, kind: str, body: Mapping[str, Any], *, at_ms: int, key: str | None = None) -> Line:
+    def append(
+        self,
+        kind: str,
+        body: Mapping[str, Any],
+        *,
+        at_ms: int,
+        key: str | None = None,
+        parts: Mapping[str, bytes] = NOTHING,
+    ) -> Line:
         self.strike()
+        self.kept.update(parts)
         line = Line(len(self.lines) + 1, kind, key, json.loads(json.dumps(plain(body), allow_nan=False)))
         self.lines.append(line)
         self.strike()
         return line
 
-    def entries(self, after: int = 0, kinds: Any = None) -> tuple[Line, ...]:
-        return tuple(one for one in self.lines[after:] if kinds is None or one.kind in kinds)
+    def entries(self, after: int = 0, kinds: Any = None, limit: int | None = None) -> tuple[Line, ...]:
+        found = (one for one in self.lines[after:] if kinds is None or one.kind in kinds)
+        return tuple(itertools.islice(found, limit))
+
+    def parts(self, names: Sequence[str]) -> dict[str, bytes]:
+        return {name: self.kept[name] for name in names if name in self.kept}
+
+    def learned(self, model: str | None, graph: str | None) -> None:
+        pass
 
 
 class Switch:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -11,7 +14,9 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
+from commands import Ran, Trimtab
 from postgres import Server, find_server
+from trimtab.cli import main, show
 from trimtab.simulate.fast import compiled_available
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -39,6 +44,24 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         _missing(f"real traces are not here: {folder} has no data/ (set TRIMTAB_SHARED)")
     return folder
+
+
+@pytest.fixture
+def trimtab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Trimtab:
+    """The command line: takes one line as a shell would."""
+    monkeypatch.setattr(show.out, "_width", 80)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+
+    def run(line: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["trimtab", *shlex.split(line)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ending:
+            main()
+        said = capsys.readouterr()
+        code = ending.value.code
+        return Ran(0 if code is None else int(code), said.out, said.err)
+
+    return run
 
 
 @pytest.fixture(scope="session")

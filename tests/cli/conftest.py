@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import gzip
 import random
-import shlex
-import sys
-import threading
 from pathlib import Path
 
 import pytest
-
-from commands import Ran, Trimtab
-from trimtab.cli import main, show
 
 JOBS = """job_id,submit_s,duration_s,gpus,vc
 a,0,100,4,x
@@ -70,24 +64,6 @@ class StartsNone(Whole):
     def decide(self, view, knobs):
         return []
 """
-
-
-@pytest.fixture
-def trimtab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Trimtab:
-    """The command line: takes one line as a shell would."""
-    monkeypatch.setattr(show.out, "_width", 80)
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-
-    def run(line: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["trimtab", *shlex.split(line)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ending:
-            main()
-        said = capsys.readouterr()
-        code = ending.value.code
-        return Ran(0 if code is None else int(code), said.out, said.err)
-
-    return run
 
 
 @pytest.fixture

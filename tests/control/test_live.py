@@ -128,7 +128,7 @@ def test_what_came_is_what_the_scheduler_ran() -> None:
     register.see(state)
     plant = WORLD.environment(Workload([], []))
     space = search_space(TIRESIAS, KNOBS, "consolidated")
-    scene = register.scene(state, KNOBS, CLUSTER, "tiresias", plant, space)
+    scene = register.sight(state, CLUSTER).scene(KNOBS, "tiresias", plant, space)
     scheduler.advance(then_ms)
     register.hear(scheduler.events(0, 100_000))
     past, facts = register.past(scheduler.state())
@@ -141,7 +141,7 @@ def test_what_came_is_what_the_scheduler_ran() -> None:
     arrived = {one.label for one in workload.facts if now_ms <= one.submit_ms < then_ms}
     assert arrived == {one.label for one in situation.workload.facts[len(scene.snapshot.jobs) :]}
     gain = Searches(_searching("trimtab"), LocalTrials()).realised(
-        Shadow(scene, KNOBS, 1.2, 0, made=False, key="k"), past, facts
+        Shadow(scene, KNOBS, 1.2, made=False, key="k"), past, facts
     )
     assert gain == 1.0  # the same setting
 

@@ -186,7 +186,7 @@ def test_losses_open_the_breaker_and_go_back_to_what_was_before_them() -> None:
     theatre = _theatre(advising=Scripted(realised=1.5))
     theatre.run_until(4 * HOUR_MS + 60_000)
     steady = theatre.scheduler.in_force().knobs
-    theatre.loop._shadows.clear()
+    theatre.loop.changer.standing = replace(theatre.loop.standing, unscored=())
     theatre.loop._advising.came = 0.9  # type: ignore[attr-defined]
     theatre.run_until(8 * HOUR_MS + 60_000)
     reasons = [body["reason"] for body in _kinds(theatre, "breaker")]

@@ -115,7 +115,7 @@ def _scheduler_at(workload: Workload, now_ms: int) -> Simulated:
 def _scene(register: Register, state: State, knobs: Knobs = KNOBS) -> Scene:
     space = search_space(TIRESIAS, KNOBS, WORLD.placement)
     environment = replace(WORLD.environment(Workload([], [])), estimator=None)
-    return register.scene(state, knobs, CLUSTER, "tiresias", environment, space)
+    return register.sight(state, CLUSTER).scene(knobs, "tiresias", environment, space)
 
 
 def test_a_scene_goes_by_what_was_read_back() -> None:

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 
 from trimtab import world
 from trimtab.control.entries import KINDS
 from trimtab.control.ledger import Ledger, Versions
+from trimtab.control.sight import part_name
+from trimtab.control.store import _config
 from trimtab.errors import ConfigError, InvariantError, JournalError, OutputError
 
 DAY_MS = 86_400_000
@@ -113,6 +116,31 @@ def test_samples_of_other_versions_are_counted_and_left_out(ledger: Ledger) -> N
     assert {entry.versions for entry in found.entries} == {second}
     assert found.note() == "4 of 6 trials are of other versions and left out"
     assert ledger.samples(Versions(graph="g")).left_out == 6
+
+
+def test_a_journal_of_the_first_schema_is_brought_up_to_date(url: str) -> None:
+    engine, config = raw(url), _config()
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        for number, kind in enumerate(("start", "state", "verdict"), 1):
+            connection.exec_driver_sql(
+                f"INSERT INTO trimtab_entries VALUES ({number}, 5, 6, '{kind}', NULL, NULL, '{{}}', '{{}}')"
+            )
+    engine.dispose()
+    with pytest.raises(JournalError, match=r"schema 0001 is older than this Trimtab's 0002; `trimtab serve`"):
+        Ledger.open(url, write=False)
+    with Ledger.open(url) as ledger:
+        assert [(entry.number, entry.kind) for entry in ledger.entries()] == [
+            (1, "start"),
+            (2, "state"),
+            (3, "verdict"),
+        ]
+        name = part_name(b"{}")
+        assert ledger.append("state", {"n": 4}, at_ms=7, parts={name: b"{}"}).number == 4
+    with Ledger.open(url, write=False) as again:
+        assert again.parts([name]) == {name: b"{}"}
+        assert again.entries(after=3)[0].body == {"n": 4}
 
 
 def test_there_is_one_writer_and_readers_beside_it(ledger: Ledger, url: str) -> None:

@@ -203,19 +203,19 @@ def test_a_schema_of_a_later_trimtab_is_refused_also_under_an_open_journal(url: 
     with Ledger.open(url) as ledger:
         fill(ledger, 2)
         _set_schema(url, "9999")
-        too_new = "schema 9999 is newer than this Trimtab's 0001; nothing was done"
+        too_new = "schema 9999 is newer than this Trimtab's 0002; nothing was done"
         for attempt in (lambda: fill(ledger, 1), ledger.entries, lambda: ledger.retain(10**15, Path("no"))):
             for _ in range(2):
                 with pytest.raises(JournalError, match=too_new) as refusal:
                     attempt()
                 one_line(refusal, url)
-        _set_schema(url, "0001")
+        _set_schema(url, "0002")
         fill(ledger, 1)
         _set_schema(url, "9999")
     for write in (True, False):
         with pytest.raises(JournalError, match="schema 9999 is newer"):
             Ledger.open(url, write=write)
-    _set_schema(url, "0001")
+    _set_schema(url, "0002")
     with Ledger.open(url) as ledger:
         assert_whole(ledger.entries(), 3)
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -31,6 +31,10 @@ from trimtab.studies.replay import replay as again
 from trimtab.studies.request import Request
 from trimtab.traces.trace import Trace
 
+if TYPE_CHECKING:
+    from trimtab.studies.replay_loop import Redone  # which loads SQLAlchemy
+
+_SQLITE = b"SQLite format 3\0"  # how such a file begins
 _CAUSAL = "trimtab"  # the line that learns a graph
 
 
@@ -72,7 +76,9 @@ JournalPath = Annotated[Path, typer.Argument(metavar="JOURNAL", help="What evalu
 
 
 def replay(
-    journal: JournalPath,
+    journal: Annotated[
+        str, typer.Argument(metavar="JOURNAL", help="What evaluate --journal wrote, or serve's journal.")
+    ],
     executor: o.Executor = "processes",
     workers: o.Workers = None,
     address: o.Address = None,
@@ -80,11 +86,15 @@ def replay(
     format: o.OutputFormat = "text",
     quiet: o.Quiet = False,
 ) -> None:
-    """Evaluate again from a journal: every decision must come out the same.
+    """Decide again from a journal, of `evaluate` or of `serve`: every decision must come out the same.
 
     Example: trimtab replay journal.jsonl
     """
-    recorded, request = _opened(journal, quiet)
+    path = Path(journal)
+    if url := _database(journal, path):
+        _replay_loop(url, format, quiet)
+        return
+    recorded, request = _opened(path, quiet)
     count = o.make_workers(executor, workers, address)
     trace = _trace_of(request)
     kind = request.world.engine
@@ -96,6 +106,52 @@ def replay(
         _print_replayed(found)
     if found.difference:
         raise InputError(f"{journal}: {found.difference.text()}.")
+
+
+def _database(journal: str, path: Path) -> str | None:
+    """Return the URL of the database that a journal of `serve` is in; None for a file of `evaluate`."""
+    if "://" in journal:
+        return journal
+    try:
+        with path.open("rb") as file:
+            return f"sqlite:///{path}" if file.read(len(_SQLITE)) == _SQLITE else None
+    except OSError:
+        return None  # whoever opens it next says so
+
+
+def _replay_loop(url: str, format: o.OutputFormat, quiet: bool) -> None:
+    from trimtab.control.ledger import Ledger  # SQLAlchemy: optional, and slow to load
+    from trimtab.studies.replay_loop import redo
+
+    with Ledger.open(url, write=False) as ledger, show.progress(quiet) as advance:
+        entries, moved = ledger.everything()
+        states, size = ledger.state_bytes()
+        found = redo(entries, lambda names: {**ledger.parts(names), **moved}, advance)
+    bytes_a_state = size // states if states else None
+    if format == "json":
+        show.print_json({**found.jsonable(), "bytes_a_state": bytes_a_state})
+    else:
+        _print_redone(found, bytes_a_state)
+    if found.other:
+        raise InputError(f"{ledger.name}: {found.other.text()}.")
+
+
+def _print_redone(found: Redone, bytes_a_state: int | None) -> None:
+    told = {
+        "rounds decided again": found.same["verdict"],
+        "forecasts": found.same["forecast"],
+        "changes": found.same["intent"],
+        "scores": found.same["trial"],
+        "breakers": found.same["breaker"],
+        "rounds without a state": found.unseen,
+        "rounds by other versions, left out": found.left_out,
+        "bytes a state": bytes_a_state,
+    }
+    for name, count in told.items():
+        if count:
+            show.print_entry(name, f"{count:,}")
+    if found.other is None:
+        show.out.print("identical: every decision came out as it did then")
 
 
 def _trace_of(request: Request) -> Trace:

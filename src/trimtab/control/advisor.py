@@ -20,6 +20,7 @@ from trimtab.search.causal import Graph
 from trimtab.search.causal_search import Experience, Lessons, Rules, causal_search
 from trimtab.search.evidence import Evidence, Pooling
 from trimtab.search.fidelity import Bench, Fidelity, accepted, calibrate, probes_of
+from trimtab.search.futures import forecast_of
 from trimtab.search.generation import Generation, digest_of
 from trimtab.search.sampler import design, make_sampler
 from trimtab.search.samples import Summary
@@ -287,6 +288,8 @@ class BackgroundAdvisor:
         futures = Futures.of(
             self._generation, scene, _BACKGROUND_TRIALS // 2, self._trials, self._tuning.objective, again=True
         )
+        if not futures.situations:
+            return _unsearched(scene, "no main round has made futures yet: nothing was tried")
         found = self._tried(scene, futures, leaders)
         gains = found.gain, found.gain
         record = record_of(found, scene.space)
@@ -355,6 +358,7 @@ def _round(
         running=scene.count(JobState.RUNNING),
         arrivals=futures.arrivals,
         search_s=search_s,
+        forecast=forecast_of(futures.situations, scene.now_ms, futures.arrivals_ms),
         record={
             "futures": digest_of(futures.situations),
             "remaining_model": futures.model_version,
@@ -382,6 +386,7 @@ class Futures:
     forecast_s: float  # how long it took
     model_version: int | None = None  # of the model that drew remaining times
     own: Callable[[int], Sequence[Situation]] | None = None  # those that the n-th setting meets instead
+    arrivals_ms: int = 0  # how far into the future they say who comes
 
     @classmethod
     def of(
@@ -408,6 +413,7 @@ class Futures:
             forecast_s,
             generation.model_version,
             own,
+            generation.how.arrivals_ms,
         )
 
     def __post_init__(self) -> None:

@@ -8,12 +8,14 @@ before anything else, and goes on from there. `standing` and `changes` say what 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from trimtab.control import safety as checks
 from trimtab.control.adapter import Adapter, Change, InForce, Refused
 from trimtab.control.changes import Ask, Found, Settle, next_step, reconcile
+from trimtab.control.deciding import objection
 from trimtab.control.orders import Orders
 from trimtab.control.safety import Safety
 from trimtab.control.standing import FOLDED, Noted, Open, Purpose, Standing, fold
@@ -25,15 +27,34 @@ _STALE_READS_MAX = 2
 Say = Callable[[str, Mapping[str, Any]], None]
 
 
+NOTHING: Mapping[str, bytes] = MappingProxyType({})
+
+
 class Journal(Protocol):
     """The journal, as far as the loop needs it; `ledger.Ledger` is one."""
 
-    def append(self, kind: Any, body: Mapping[str, Any], *, at_ms: int, key: str | None = None) -> Noted:
-        """Write an entry; it lasts when this returns."""
+    def append(
+        self,
+        kind: Any,
+        body: Mapping[str, Any],
+        *,
+        at_ms: int,
+        key: str | None = None,
+        parts: Mapping[str, bytes] = NOTHING,
+    ) -> Noted:
+        """Write an entry, and parts of a state that are not there yet; all lasts when this returns."""
         ...
 
-    def entries(self, after: int = 0, kinds: Any = None) -> tuple[Noted, ...]:
-        """Return the entries of some kinds, oldest first."""
+    def entries(self, after: int = 0, kinds: Any = None, limit: int | None = None) -> tuple[Noted, ...]:
+        """Return the entries of some kinds, at most so many, oldest first."""
+        ...
+
+    def parts(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Return parts of states by name; those that are not there are left out."""
+        ...
+
+    def learned(self, model: str | None, graph: str | None) -> None:
+        """Write with the entries from now on which model and causal graph they were made by."""
         ...
 
 
@@ -53,7 +74,6 @@ class Changer:
         read: What was in force when last looked at, None before the first look.
         at_ms: The scheduler's clock, for the journal.
         outcomes: How many changes had which, by purpose and outcome, since this process began.
-        dropped: Is told the key of a change that did not come into force.
     """
 
     def __init__(
@@ -65,11 +85,9 @@ class Changer:
         clock: Callable[[], int],
         run: str,
         say: Say,
-        dropped: Callable[[str], None],
     ) -> None:
         self._adapter, self._journal, self._knobs = adapter, journal, knobs
         self.orders, self._clock, self._run, self._say = orders, clock, run, say
-        self._dropped = dropped
         self.standing = Standing()
         self.read: InForce | None = None
         self.at_ms = 0
@@ -93,21 +111,31 @@ class Changer:
         if self._in_doubt:
             self.recover()
 
-    def note(self, kind: str, body: Mapping[str, Any], key: str | None = None) -> None:
+    def note(
+        self,
+        kind: str,
+        body: Mapping[str, Any],
+        key: str | None = None,
+        parts: Mapping[str, bytes] = NOTHING,
+    ) -> int:
         """Write an entry down and take it for true; what was not written has not happened.
+
+        Returns:
+            Its number.
 
         Raises:
             JournalError: If it could not be written, or that is not known.
         """
         full = {"own_ms": self._clock(), **body}
         try:
-            entry = self._journal.append(kind, full, at_ms=self.at_ms, key=key)
+            entry = self._journal.append(kind, full, at_ms=self.at_ms, key=key, parts=parts)
         except JournalError:
             self._in_doubt = True
             raise
         self._written = entry.number
         self.standing = fold(self.standing, [entry])
         self._say(kind, {**full, **({"key": key} if key else {})})
+        return entry.number
 
     # ---- looking ---------------------------------------------------------------------------------
 
@@ -169,8 +197,6 @@ class Changer:
         self.note("read_back", {**_plain(read), **said}, change.key)
         count = change.purpose, step.outcome
         self.outcomes[count] = self.outcomes.get(count, 0) + 1
-        if step.outcome != "confirmed":
-            self._dropped(change.key)
 
     def _settle_torn(self, torn: Open, read: InForce) -> None:
         """Look what became of a change of which only a part came into force."""
@@ -217,8 +243,20 @@ class Changer:
             return
         self.intend(knobs, "rollback", math.nan, reason)
 
-    def intend(self, knobs: Knobs, purpose: Purpose, gain: float, reason: str, key: str | None = None) -> str:
-        """Write down that a setting is wanted, and ask for it: the one way by which anything is changed."""
+    def intend(
+        self,
+        knobs: Knobs,
+        purpose: Purpose,
+        gain: float,
+        reason: str,
+        key: str | None = None,
+        state: int | None = None,
+    ) -> str:
+        """Write down that a setting is wanted, and ask for it: the one way by which anything is changed.
+
+        Args:
+            state: Number of the entry that it was decided on; None for a rollback.
+        """
         standing, read = self.standing, self.read
         assert standing.knobs is not None
         assert standing.open is None
@@ -229,8 +267,9 @@ class Changer:
             "before": standing.knobs.jsonable(),
             "expected": standing.version,
             "purpose": purpose,
-            "gain": None if math.isnan(gain) else gain,
+            "gain": gain if math.isfinite(gain) else None,
             "reason": reason,
+            "state": state,
         }
         self.note("intent", body, key)
         change = self.standing.open
@@ -251,23 +290,8 @@ class Changer:
         Args:
             expected: The version it was decided on.
         """
-        standing, now_ms = self.standing, self._clock()
-        if standing.paused or standing.breaker:
-            return standing.paused or standing.breaker
-        if standing.open is not None:
-            return f"change {standing.open.key} is in flight: one at a time"
-        if standing.torn is not None or standing.back is not None:
-            return "a rollback comes first"
-        if standing.knobs is None:
-            return "nothing is known of what is in force"
-        if not self.writes:
-            return "this scheduler does not let its settings be changed"
-        if expected != standing.version:
-            return "the setting was changed since this was decided on"
-        return (
-            checks.illegal(knobs, self._knobs)
-            or checks.moves_too_much(standing.knobs, knobs, self._knobs, self._safety, self.orders.mode)
-            or checks.dwells(standing.touched_for_ms(now_ms), self.orders.rails.dwell_ms)
+        return objection(
+            self.standing, knobs, expected, self.orders, self._clock(), self._knobs, writes=self.writes
         )
 
     @property

@@ -6,16 +6,19 @@ Every question takes a connection of `control.store` and sees the journal as tha
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+import zlib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import sqlalchemy as sa
 
 from trimtab import __version__
 from trimtab.control.journal import plain
-from trimtab.control.store import ENTRIES
-from trimtab.errors import InvariantError
+from trimtab.control.sight import names_in, part_name
+from trimtab.control.store import ENTRIES, PARTS
+from trimtab.errors import InvariantError, JournalError
 
 EntryKind = Literal[
     "state",
@@ -37,6 +40,7 @@ Outcome = Literal["confirmed", "rolled_back", "refused", "unknown"]
 
 KINDS: tuple[EntryKind, ...] = get_args(EntryKind)
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_NAMES_MAX = 500  # in one question to the database
 CLOSING: tuple[Outcome, ...] = ("confirmed", "rolled_back", "refused")
 
 
@@ -139,6 +143,66 @@ def insert(connection: sa.Connection, entry: Entry, text: str) -> None:
             versions=_versions_text(entry.versions),
         )
     )
+
+
+def _some(names: Collection[str]) -> Iterator[tuple[str, ...]]:
+    """Yield names in runs that one question may hold."""
+    rest = iter(names)
+    while run := tuple(islice(rest, _NAMES_MAX)):
+        yield run
+
+
+def insert_parts(connection: sa.Connection, number: int, parts: Mapping[str, bytes]) -> None:
+    """Write parts of a state, compressed, with the entry that has it; those that are there already stay."""
+    there: set[str] = set()
+    for run in _some(parts):
+        there |= set(connection.scalars(sa.select(PARTS.c.name).where(PARTS.c.name.in_(run))))
+    rows = [
+        {"name": name, "number": number, "data": zlib.compress(text)}
+        for name, text in parts.items()
+        if name not in there
+    ]
+    if rows:
+        connection.execute(PARTS.insert(), rows)
+
+
+def packed_parts(connection: sa.Connection, names: Collection[str]) -> dict[str, bytes]:
+    """Return parts as they are stored, by name; those that are not there are left out."""
+    found: dict[str, bytes] = {}
+    for run in _some(names):
+        rows = connection.execute(sa.select(PARTS.c.name, PARTS.c.data).where(PARTS.c.name.in_(run)))
+        found |= {row.name: bytes(row.data) for row in rows}
+    return found
+
+
+def part_text(name: str, data: bytes) -> bytes:
+    """Return the text of a stored part.
+
+    Raises:
+        JournalError: If it is not what was written.
+    """
+    try:
+        text = zlib.decompress(data)
+    except zlib.error:
+        text = b""
+    if part_name(text) != name:
+        raise JournalError(f"part {name} of a state is not what was written; nothing was made of it.")
+    return text
+
+
+def state_bytes(connection: sa.Connection) -> tuple[int, int]:
+    """Return how many states there are, and what all their parts take."""
+    states = connection.scalar(sa.select(sa.func.count()).where(ENTRIES.c.kind == "state")) or 0
+    return states, int(connection.scalar(sa.select(sa.func.sum(sa.func.length(PARTS.c.data)))) or 0)
+
+
+def delete_unused_parts(connection: sa.Connection) -> None:
+    """Delete the parts that no state in the database has."""
+    bodies = connection.scalars(sa.select(ENTRIES.c.body).where(ENTRIES.c.kind == "state"))
+    used = {name for body in bodies for name in names_in(json.loads(body).get("kept", {}))}
+    unused = [name for name in connection.scalars(sa.select(PARTS.c.name)) if name not in used]
+    for run in _some(unused):
+        connection.execute(PARTS.delete().where(PARTS.c.name.in_(run)))
 
 
 def _entry(row: sa.Row[Any]) -> Entry:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -25,8 +26,9 @@ try:
     import sqlalchemy as sa
 
     from trimtab.control import entries as ask
+    from trimtab.control.changer import NOTHING
     from trimtab.control.entries import Entry, EntryKind, Samples, Versions
-    from trimtab.control.retention import Export, retain
+    from trimtab.control.retention import Export, exported, retain
     from trimtab.control.store import Store
 except ImportError as missing:  # SQLAlchemy and Alembic are optional
     raise ConfigError(
@@ -52,6 +54,7 @@ class Ledger:
         self.versions = Versions()
         self._last = self._read(ask.last_number) if write else 0
         self._doubtful: Entry | None = None
+        self._known: set[str] = set()  # parts that are there
 
     @classmethod
     def open(cls, url: str, *, write: bool = True) -> Ledger:
@@ -86,12 +89,23 @@ class Ledger:
             self._store.close()
 
     @property
+    def name(self) -> str:
+        """Where it is, as may be shown."""
+        return self._store.name
+
+    @property
     def last(self) -> int:
         """Number of the last entry that this writer knows to be there; 0 = none."""
         return self._last
 
     def append(
-        self, kind: EntryKind, body: Mapping[str, Any], *, at_ms: int, key: str | None = None
+        self,
+        kind: EntryKind,
+        body: Mapping[str, Any],
+        *,
+        at_ms: int,
+        key: str | None = None,
+        parts: Mapping[str, bytes] = NOTHING,
     ) -> Entry:
         """Write an entry; it is on the disk when this returns.
 
@@ -99,6 +113,7 @@ class Ledger:
             at_ms: What the scheduler's clock says.
             key: Of a change, which has one intent. Only `confirmed` may be said without one: of a setting
                 that was found in force and is nobody's change.
+            parts: Of the state it has, by name; each is there once.
 
         Raises:
             JournalError: If it was not written. Where the connection broke, it may have been: read again.
@@ -107,6 +122,7 @@ class Ledger:
         text = ask.body_text(kind, body, key)
         with self._lock, self._store.writing() as connection:
             self._catch_up(connection)
+            new = {name: part for name, part in parts.items() if name not in self._known}
             if kind == "intent" and ask.has_intent(connection, key):
                 raise InvariantError(f"change {key!r} has an intent already; nothing was written.")
             entry = Entry(
@@ -120,6 +136,8 @@ class Ledger:
             )
             self._doubtful = entry
             ask.insert(connection, entry, text)
+            ask.insert_parts(connection, entry.number, new)
+        self._known |= new.keys()
         self._last, self._doubtful = entry.number, None
         return entry
 
@@ -128,6 +146,33 @@ class Ledger:
     ) -> tuple[Entry, ...]:
         """Return at most so many entries with larger numbers, of these kinds, oldest first."""
         return self._read(lambda connection: ask.entries_after(connection, after, kinds, limit))
+
+    def parts(self, names: Collection[str]) -> dict[str, bytes]:
+        """Return the texts of parts of states; those that are not there are left out.
+
+        Raises:
+            JournalError: If one is not what was written.
+        """
+        packed = self._read(lambda connection: ask.packed_parts(connection, names))
+        return {name: ask.part_text(name, data) for name, data in packed.items()}
+
+    def everything(self) -> tuple[tuple[Entry, ...], Mapping[str, bytes]]:
+        """Return all entries ever written, oldest first, and the parts that are no longer in the database.
+
+        Raises:
+            JournalError: If a file with earlier ones is not there, or is not what was written.
+        """
+        moved, packed = self._read(exported)
+        parts = {name: ask.part_text(name, data) for name, data in packed.items()}
+        return tuple(sorted([*moved, *self.entries()], key=lambda entry: entry.number)), parts
+
+    def state_bytes(self) -> tuple[int, int]:
+        """Return how many states the database has, and what all their parts take, compressed."""
+        return self._read(ask.state_bytes)
+
+    def learned(self, model: str | None, graph: str | None) -> None:
+        """Write with the entries from now on which model and causal graph they were made by."""
+        self.versions = replace(self.versions, model=model, graph=graph)
 
     def open_changes(self) -> tuple[Entry, ...]:
         """Return the intents that have no outcome, oldest first."""
@@ -141,10 +186,11 @@ class Ledger:
         """Return the trials made by exactly these versions; those of others are counted, never mixed in."""
         return self._read(lambda connection: ask.samples(connection, versions))
 
-    def retain(self, before_ms: int, folder: Path) -> tuple[Export, ...]:
+    def retain(self, before_ms: int, folder: Path, states_before_ms: int | None = None) -> tuple[Export, ...]:
         """Move whole days (UTC) that ended by `before_ms` to files in a folder; see `retention.retain`."""
         with self._lock:
-            return retain(self._store, before_ms, folder)
+            self._known.clear()
+            return retain(self._store, before_ms, folder, states_before_ms)
 
     def _read(self, question: Callable[[sa.Connection], T]) -> T:
         with self._store.reading() as connection:

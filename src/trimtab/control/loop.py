@@ -6,7 +6,6 @@ when to look, when to search, and what to do with what a search finds. One threa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -16,14 +15,13 @@ from trimtab.control import safety as checks
 from trimtab.control.adapter import Adapter, State, Unreachable
 from trimtab.control.advising import Advising, SearchKind
 from trimtab.control.changer import Changer, Journal, Say
-from trimtab.control.guardrails import Apply, Tenure
+from trimtab.control.deciding import Answer, Decision, Question, decided, failed, kept, sought, unfit
 from trimtab.control.orders import Orders, Plant
 from trimtab.control.register import Register, Torn, check_held
-from trimtab.control.rounds import Round
-from trimtab.control.scoring import Shadow
-from trimtab.control.standing import Standing
+from trimtab.control.scoring import Shadow, lost, scored
+from trimtab.control.sight import Kept, Sight, Unkept, keep, kept_again, names_in
+from trimtab.control.standing import Standing, Unscored, knobs_of
 from trimtab.errors import ConfigError, JournalError, TrimtabError
-from trimtab.forecast.backtest import belief
 from trimtab.job import JobState
 from trimtab.knobs import Knobs
 from trimtab.search.scene import Scene
@@ -32,10 +30,8 @@ _EVENTS_AT_ONCE = 10_000
 _EVENTS_A_TICK = 200_000
 _OPEN_POLL_MS = 5_000
 _JUMP_MS = 60_000
-_SHADOWS_MAX = 100
-
-# A gain that was looked at in one round only counts from here on.
-_ONCE_GAIN_MIN = 1.1
+# What changes were decided on is kept at hand for so many that wait for their score.
+_AT_HAND_MAX = 8
 
 
 @dataclass
@@ -50,12 +46,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class _Search:
-    """A search that goes on, and what it began with."""
+    """A search that goes on, and what it was asked."""
 
-    kind: SearchKind
-    scene: Scene
-    version: int
-    found: Future[tuple[Round, Knobs, float]]
+    question: Question
+    found: Future[Answer]
 
 
 def at_once(work: Callable[[], Any]) -> Future[Any]:
@@ -104,15 +98,15 @@ class Loop:
         orders.safety.check(orders.mode, plant.knobs)
         self._adapter, self._plant, self._advising = adapter, plant, advising
         self._clock, self._run, self._say, self._submit = clock, run, say, submit
-        self.changer = Changer(adapter, journal, plant.knobs, orders, clock, run, say, self._drop_shadow)
+        self._journal = journal
+        self.changer = Changer(adapter, journal, plant.knobs, orders, clock, run, say)
         self.register = Register()
         self.trouble: dict[str, str] = {}
         self.counts = Counts()
         self.last: Mapping[str, Any] = {}
         self.seen: State | None = None
         self._searching: _Search | None = None
-        self._offered: tuple[str, Scene] | None = None
-        self._shadows: list[Shadow] = []
+        self._at_hand: dict[int, Scene] = {}  # what was decided on, by the number of its entry
         self._clocks: tuple[int, int] | None = None  # the scheduler's and one's own, when last looked at
         self._jumped_ms = 0
         self._round_ms: int | None = None
@@ -230,23 +224,32 @@ class Loop:
         if self.standing.knobs is None or self.changer.read is None:
             return
         state = self._adapter.state()
-        self._round_ms = self._clock()
+        now_ms = self._round_ms = self._clock()
         try:
-            scene = self._scene(state)
+            sight = self._sight(state)
         except Torn as torn:
-            self._keep(kind, str(torn))
+            self._note_verdict(kept(kind, str(torn), None), now_ms)
             return
-        self.changer.note("state", self._summary(scene))
-        if why := self._unfit(scene):
-            self._keep(kind, why)
+        scene = self._scene(sight, self.standing.knobs)
+        number = self._note_state(sight, scene, kind, now_ms)
+        if why := unfit(scene, self.orders):
+            self._note_verdict(kept(kind, why, number), now_ms)
             return
-        tenure = self.standing.tenure(self._clock())
-        version, orders, advising = self.standing.version, self.orders, self._advising
-        found = self._submit(lambda: self._sought(scene, tenure, kind, orders, advising))
-        self._searching = _Search(kind, scene, version, found)
+        standing = self.standing
+        question = Question(
+            kind,
+            scene,
+            number,
+            standing.version,
+            standing.tenure(now_ms),
+            self.orders,
+            self.changer.writes,
+        )
+        advising, space = self._advising, self._plant.knobs
+        self._searching = _Search(question, self._submit(lambda: sought(question, advising, space)))
 
-    def _scene(self, state: State) -> Scene:
-        """Return what a search begins with.
+    def _sight(self, state: State) -> Sight:
+        """Return all that is known now.
 
         Raises:
             Torn: If the state is too old, or contradicts itself.
@@ -261,130 +264,70 @@ class Loop:
         check_held(state, identity.cluster, self._plant.environment.placement)
         self.register.see(state)
         self.seen = state
-        assert self.standing.knobs is not None
+        return self.register.sight(state, identity.cluster)
+
+    def _scene(self, sight: Sight, knobs: Knobs) -> Scene:
         plant = self._plant
-        return self.register.scene(
-            state, self.standing.knobs, identity.cluster, plant.policy, plant.environment, plant.space
-        )
+        return sight.scene(knobs, plant.policy, plant.environment, plant.space)
 
-    def _unfit(self, scene: Scene) -> str | None:
-        """Say why nothing is searched."""
-        if self.orders.mode == "observe":
-            return "mode observe: nothing is searched"
-        past = scene.past
-        known_ms = past.now_ms - int(past.submit_ms[0]) if len(past) else 0
-        least_ms = self.orders.safety.history_min_ms
-        if known_ms < least_ms:
-            return f"the history is {known_ms / 1000:g} s long, {least_ms / 1000:g} s are needed"
-        return belief(past, self.orders.interval_ms).doubt(self.orders.rails.belief_min)
-
-    def _sought(
-        self, scene: Scene, tenure: Tenure, kind: SearchKind, orders: Orders, advising: Advising
-    ) -> tuple[Round, Knobs, float]:
-        """Search; return the round, the setting that it comes to within the limits, and that one's gain."""
-        one = advising.advise(scene, tenure, kind)
-        gain = one.record.get("guards", {}).get("gain", one.gain)
-        if not isinstance(one.verdict, Apply):
-            return one, scene.running, 1.0
-        best = one.verdict.knobs
-        near = checks.within(scene.running, best, self._plant.knobs, orders.safety, orders.mode)
-        if near not in (best, scene.running):
-            gain = advising.gain(scene, near)
-        return one, near, gain
+    def _note_state(self, sight: Sight, scene: Scene, purpose: str, now_ms: int) -> int:
+        """Write down what is going to be decided on, whole; return the number of the entry."""
+        parts = keep(sight)
+        body = {
+            "own_ms": now_ms,
+            "purpose": purpose,
+            "knobs": scene.running.jsonable(),
+            "version": self.standing.version,
+            "writes": self.changer.writes,
+            "time_ms": scene.now_ms,
+            "pending": scene.count(JobState.PENDING),
+            "running": scene.count(JobState.RUNNING),
+            "known": len(self.register),
+            "events": self.register.events,
+            "kept": parts.names,
+        }
+        number = self.changer.note("state", body, parts=parts.parts)
+        wanted = {one.state for one in self.standing.unscored[-_AT_HAND_MAX:]}
+        self._at_hand = {at: one for at, one in self._at_hand.items() if at in wanted} | {number: scene}
+        return number
 
     def _finish_search(self) -> None:
         searching = self._searching
         if searching is None or not searching.found.done():
             return
         self._searching = None
+        question, now_ms = searching.question, self._clock()
         try:
-            one, wanted, gain = searching.found.result()
+            answer = searching.found.result()
         except Exception as error:  # a search may fail in any way, and must not end the loop
-            self._keep(searching.kind, f"the search failed: {type(error).__name__}: {error}")
+            self._note_verdict(failed(question, error), now_ms)
             return
-        self.counts.search_s += one.search_s
-        why = self._refusal(searching, one, wanted, gain)
-        if why is not None:
-            self._keep(searching.kind, why, one)
-        else:
-            self._decide(searching, one, wanted, gain)
+        self.counts.search_s += answer.one.search_s
+        model, graph = (answer.one.record.get(name) for name in ("remaining_model", "graph"))
+        if answer.one.forecast is not None:
+            self.changer.note("forecast", {"state": question.state, "own_ms": now_ms, **answer.one.forecast})
+        self._journal.learned(None if model is None else str(model), graph)
+        key = self.changer.key()
+        found = decided(question, answer, self.standing, self.orders, now_ms, key, self._plant.knobs)
+        self._note_verdict(found, now_ms)
+        if found.change is not None:
+            knobs, gain = found.change
+            self.changer.intend(knobs, "change", gain, found.body["reason"], key, question.state)
 
-    def _refusal(self, searching: _Search, one: Round, wanted: Knobs, gain: float) -> str | None:
-        if not isinstance(one.verdict, Apply):
-            return one.verdict.reason
-        running = searching.scene.running
-        limits = self._plant.knobs, self.orders.safety, self.orders.mode
-        if wanted == running:
-            return (
-                checks.moves_too_much(running, one.verdict.knobs, *limits)
-                or "no legal setting is near enough"
-            )
-        least = self.orders.rails.gain_min
-        if wanted != one.verdict.knobs:
-            least = max(least, _ONCE_GAIN_MIN)
-            if math.isnan(gain) or gain < least:
-                return f"the best setting is too far for one change, and halfway the gain is {gain:.3f}"
-        if why := checks.disappoints(gain, self.standing.pairs, least):
-            # What it would have come to is looked at all the same: else nothing could restore the belief.
-            self._shadow(searching.scene, wanted, gain, made=False, key=self.changer.key())
-            return why
-        if self.orders.mode == "shadow":
-            return None
-        return self.changer.objection(wanted, searching.version)
-
-    def _decide(self, searching: _Search, one: Round, wanted: Knobs, gain: float) -> None:
-        """Do what the mode says with a change that nothing speaks against."""
-        mode, reason, key = self.orders.mode, one.verdict.reason, self.changer.key()
-        finite = gain if math.isfinite(gain) else None
-        said = {"knobs": wanted.jsonable(), "gain": finite, "expected": searching.version, "key": key}
-        if mode == "shadow":
-            self._note_verdict(searching.kind, "shadow", reason, one, {"shadowed": said})
-            self._shadow(searching.scene, wanted, gain, made=False, key=key)
-        elif mode == "approve":
-            self._note_verdict(searching.kind, "proposed", reason, one, {"proposed": said})
-            self._offered = key, searching.scene
-        else:
-            self._note_verdict(searching.kind, "applied", reason, one, {})
-            self._shadow(searching.scene, wanted, gain, made=True, key=key)
-            self.changer.intend(wanted, "change", gain, reason, key)
-
-    def _keep(self, kind: SearchKind, why: str, one: Round | None = None) -> None:
-        self._note_verdict(kind, "kept", why, one, {})
-
-    def _note_verdict(
-        self, kind: SearchKind, decision: str, why: str, one: Round | None, more: Mapping[str, Any]
-    ) -> None:
-        body = {"search": kind, "decision": decision, "reason": why, **more}
-        self.changer.note("verdict", body if one is None else {**body, "round": one.recorded()})
-        self.last = {**body, "own_ms": self._clock()}
-        self.counts.rounds[kind, decision] = self.counts.rounds.get((kind, decision), 0) + 1
-
-    def _summary(self, scene: Scene) -> dict[str, Any]:
-        return {
-            "knobs": scene.running.jsonable(),
-            "version": self.standing.version,
-            "time_ms": scene.now_ms,
-            "pending": scene.count(JobState.PENDING),
-            "running": scene.count(JobState.RUNNING),
-            "known": len(self.register),
-            "events": self.register.events,
-        }
+    def _note_verdict(self, found: Decision, now_ms: int) -> None:
+        body = {"own_ms": now_ms, **found.body}
+        self.changer.note("verdict", body)
+        self.last = {name: value for name, value in body.items() if name != "round"}
+        count = body["search"], body["decision"]
+        self.counts.rounds[count] = self.counts.rounds.get(count, 0) + 1
 
     # ---- what changes were worth -----------------------------------------------------------------
 
-    def _shadow(self, scene: Scene, knobs: Knobs, gain: float, made: bool, key: str) -> None:
-        if math.isfinite(gain):
-            due_ms = self._clock() + self.orders.safety.score_ms
-            self._shadows = [*self._shadows, Shadow(scene, knobs, gain, due_ms, made, key)][-_SHADOWS_MAX:]
-
-    def _drop_shadow(self, key: str) -> None:
-        self._shadows = [one for one in self._shadows if one.key != key or not one.made]
-
     def _score(self) -> None:
-        """Score what is due against what came; one that cannot be scored now is looked at again later."""
-        now_ms = self._clock()
-        due = [one for one in self._shadows if one.due_ms <= now_ms]
-        if not due or self._jumped_ms:
+        """Score what is due against what came; where that cannot be seen now, it is looked at again later."""
+        now_ms, score_ms = self._clock(), self.orders.safety.score_ms
+        due = [one for one in self.standing.unscored if one.since_ms + score_ms <= now_ms]
+        if not due or self._jumped_ms or self.standing.knobs is None:
             return
         state = self._adapter.state()
         if abs(self.changer.at_ms - state.snapshot.now_ms) > self.orders.safety.state_age_max_ms:
@@ -393,12 +336,32 @@ class Loop:
             self.register.see(state)
         except Torn:
             return
-        past, facts = self.register.past(state)
+        sight = self.register.sight(state, self._adapter.identity().cluster)
+        begun = {one.state: self._begun(one.state) for one in due}
+        number = self._note_state(sight, self._scene(sight, self.standing.knobs), "scores", now_ms)
         for one in due:
-            self._shadows.remove(one)
-            if past.now_ms > one.scene.now_ms:
-                gain = self._advising.realised(one, past, facts)
-                self.changer.note("trial", _scored(one, gain, self.orders.safety.loss_below), None)
+            body = self._scored(one, begun[one.state], sight)
+            self.changer.note("trial", {"since": one.state, "state": number, **body})
+
+    def _scored(self, one: Unscored, begun: Scene | str, sight: Sight) -> dict[str, Any]:
+        if isinstance(begun, str):
+            return lost(one, begun)
+        shadow = Shadow(begun, one.knobs, one.gain, one.made, one.key)
+        return scored(shadow, sight.past, sight.facts, self._advising, self.orders.safety.loss_below)
+
+    def _begun(self, number: int) -> Scene | str:
+        """Return what was decided on, from the journal if it is not at hand, or why it cannot be had."""
+        if number in self._at_hand:
+            return self._at_hand[number]
+        found = self._journal.entries(number - 1, ("state",), 1)
+        if not found or found[0].number != number:
+            return f"entry {number}, which has what it was decided on, is no longer in the journal"
+        body = found[0].body
+        try:
+            sight = kept_again(Kept(body["kept"], self._journal.parts(names_in(body["kept"]))))
+        except Unkept as why:
+            return f"entry {number}: {why}"
+        return self._scene(sight, knobs_of(body["knobs"]))
 
     # ---- what people ask for ---------------------------------------------------------------------
 
@@ -422,10 +385,8 @@ class Loop:
             raise ConfigError(f"the proposal is {age_ms / 1000:g} s old and has lapsed: nothing was changed.")
         if why := self.changer.objection(proposal.knobs, proposal.expected):
             raise ConfigError(f"{why}: nothing was changed.")
-        if self._offered is not None and self._offered[0] == proposal.key:
-            self._shadow(self._offered[1], proposal.knobs, proposal.gain, made=True, key=proposal.key)
         reason = f"approved by {by}: {proposal.reason}"
-        self.changer.intend(proposal.knobs, "change", proposal.gain, reason, proposal.key)
+        self.changer.intend(proposal.knobs, "change", proposal.gain, reason, proposal.key, proposal.state)
         return self._told(proposal.key)
 
     def rollback(self, by: str) -> str:
@@ -468,14 +429,22 @@ class Loop:
         self.changer.note("resume", {"by": by})
         return "changes may be made again"
 
-    def adopt(self, orders: Orders, advising: Advising | None, digest: str) -> None:
+    def adopt(
+        self, orders: Orders, advising: Advising | None, digest: str, asked: Mapping[str, Any] | None = None
+    ) -> None:
         """Work by other orders from now on.
+
+        Args:
+            advising: Searches from now on, None for the same as before.
+            digest, asked: Of the settings that say so, for the journal.
 
         Raises:
             ConfigError: If they do not go with the policy's knobs; the old ones stay.
         """
         orders.safety.check(orders.mode, self._plant.knobs)
-        self.changer.note("settings", {"digest": digest, "mode": orders.mode, "accepted": True})
+        self.changer.note(
+            "settings", {"digest": digest, "mode": orders.mode, "accepted": True, "asked": asked}
+        )
         self.changer.orders = orders
         if advising is not None:
             self._advising = advising
@@ -483,15 +452,3 @@ class Loop:
     def refuse_settings(self, why: str) -> None:
         """Write down that other settings were refused."""
         self.changer.note("settings", {"accepted": False, "reason": why})
-
-
-def _scored(one: Shadow, gain: float, loss_below: float) -> dict[str, Any]:
-    return {
-        "of": one.key,
-        "made": one.made,
-        "knobs": one.knobs.jsonable(),
-        "before": one.scene.running.jsonable(),
-        "predicted": one.gain,
-        "realised": gain if math.isfinite(gain) and gain > 0 else None,
-        "loss": gain < loss_below,
-    }

@@ -1,4 +1,4 @@
-"""The jobs of a live scheduler as far as they are known: its events and states, put together to a scene.
+"""The jobs of a live scheduler as far as they are known: its events and states, put together.
 
 Events may come twice, late or out of order. Each is taken once, by its number, and a job is what all of its
 events together say, whatever their order. A state says who is there; where it contradicts events, it counts.
@@ -6,24 +6,19 @@ events together say, whatever their order. A state says who is there; where it c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from trimtab.cluster import Cluster, Placement
 from trimtab.control.adapter import JobEvent, State
+from trimtab.control.sight import Sight
 from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import TrimtabError
 from trimtab.forecast.durations import HistoryEstimator
 from trimtab.forecast.history import MEMORY_MS, NEVER_MS, Integers, Past
-from trimtab.forecast.throughput import Throughput
 from trimtab.job import JobFacts, JobState, JobView
-from trimtab.knobs import Knobs
-from trimtab.search.scene import Scene
-from trimtab.search.space import SearchSpace
-from trimtab.simulate.state import Environment, Snapshot
-from trimtab.simulate.workload import Estimator
 
 # Numbers of events so far behind the latest one are taken to have been seen.
 WINDOW = 4096
@@ -63,7 +58,7 @@ class _Known:
 
 
 class Register:
-    """All jobs heard of within the memory, and the scenes they make.
+    """All jobs heard of within the memory, and what they say at an instant.
 
     Attributes:
         after: The number after which the scheduler is to be asked for events; some come twice.
@@ -248,36 +243,10 @@ class Register:
             self._numbered += 1
         return self._labels[key]
 
-    def scene(
-        self,
-        state: State,
-        knobs: Knobs,
-        cluster: Cluster,
-        policy: str,
-        environment: Environment,
-        space: SearchSpace,
-    ) -> Scene:
-        """Return what a search begins with.
-
-        Args:
-            state: Seen already.
-            knobs: In force, as they were read back; the state may say an older setting.
-            environment: With any estimator, policies are told estimates, learned from completed jobs alone.
-        """
+    def sight(self, state: State, cluster: Cluster) -> Sight:
+        """Return all that is known at the instant of a state that was seen."""
         past, facts = self.past(state)
-        environment = replace(environment, pace=Throughput.of(past.submit_ms.tolist()))
-        if environment.estimator is not None:
-            environment = replace(environment, estimator=self._estimator.fork())
-        return Scene(
-            snapshot=_renumbered(state, facts, knobs, environment.estimator),
-            past=past,
-            facts=facts,
-            first_row=0,
-            cluster=cluster,
-            policy=policy,
-            environment=environment,
-            space=space,
-        )
+        return Sight(state, cluster, past, facts, self._estimator.fork())
 
 
 def _ran_ms(job: _Known, there: JobView | None, now_ms: int, ended: bool) -> int:
@@ -295,33 +264,6 @@ def _label_keys(facts: JobFacts) -> list[tuple[str, str]]:
 
 def _integers(values: list[int]) -> Integers:
     return np.array(values, dtype=np.int64)
-
-
-def _renumbered(
-    state: State, facts: Sequence[JobFacts], knobs: Knobs, estimator: Estimator | None
-) -> Snapshot:
-    """Return the state with its jobs numbered by row, and without what only the scheduler may know."""
-    snapshot, rows = state.snapshot, {one.label: row for row, one in enumerate(facts)}
-    ids = {job.id: rows[label] for label, job in zip(state.labels, snapshot.jobs, strict=True)}
-    jobs = []
-    for label, job in zip(state.labels, snapshot.jobs, strict=True):
-        twin = job.copy()
-        twin.id = rows[label]
-        twin.facts = job.facts._replace(label=label)
-        twin.partner = None if job.partner is None else ids.get(job.partner)
-        if estimator is None:
-            twin.estimate_ms = None
-        elif job.estimate_ms is None:
-            twin.estimate_ms = estimator.estimate_ms(twin.id, twin.facts, snapshot.now_ms, 1.0)
-        jobs.append(twin)
-    return replace(
-        snapshot,
-        knobs=knobs,
-        jobs=tuple(sorted(jobs, key=lambda job: job.id)),
-        arrived=len(facts),
-        crossing=tuple(sorted(ids[one] for one in snapshot.crossing if one in ids)),
-        estimator=None,
-    )
 
 
 def check_held(state: State, cluster: Cluster, placement: Placement) -> None:

@@ -9,18 +9,37 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
-from trimtab.control.entries import Entry, last_confirmed, open_changes, selected
+from trimtab.control.entries import (
+    Entry,
+    EntryKind,
+    Versions,
+    delete_unused_parts,
+    last_confirmed,
+    open_changes,
+    packed_parts,
+    selected,
+)
+from trimtab.control.sight import names_in
 from trimtab.control.store import ENTRIES, EXPORTS, Store
-from trimtab.errors import OutputError
+from trimtab.errors import JournalError, OutputError
 from trimtab.traces.trace import DAY_MS
+
+# Among so many entries the changes that wait for a score are looked for; what marks their verdicts.
+_LATEST = 500
+_WAITS = {"shadowed", "doubted", "proposed"}
+
+# What is kept for replay alone, and takes the most room.
+_LONG: tuple[EntryKind, ...] = ("state", "forecast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +47,8 @@ class Export:
     """A file of one day's entries that left the database.
 
     Attributes:
-        path: JSON lines, one an entry, in order; `FILE.sha256` beside it is as `sha256sum --check` reads it.
+        path: JSON lines, one an entry, in order, then the parts of states; `FILE.sha256` beside it is as
+            `sha256sum --check` reads it.
         entries: How many. kept: How many of that day stay for recovery.
     """
 
@@ -38,11 +58,17 @@ class Export:
     kept: int
 
 
-def retain(store: Store, before_ms: int, folder: Path) -> tuple[Export, ...]:
+def retain(
+    store: Store, before_ms: int, folder: Path, states_before_ms: int | None = None
+) -> tuple[Export, ...]:
     """Move whole days (UTC, by wall time) that ended by `before_ms` to files, one a day; return these.
 
-    What stays however old it is: all entries of open changes and of the change that was confirmed last, and
-    the last entry of each kind.
+    What stays however old it is: all entries of open changes and of the change that was confirmed last, the
+    states that changes without a score were decided on, and the last entry of each kind.
+
+    Args:
+        states_before_ms: States and forecasts are long, and may go earlier than the rest; by default they go
+            with it.
 
     Raises:
         OutputError: If a file cannot be written; of that day, nothing left the database.
@@ -51,24 +77,39 @@ def retain(store: Store, before_ms: int, folder: Path) -> tuple[Export, ...]:
     of_entry = ENTRIES.c.wall_ms // sa.literal_column(str(DAY_MS), sa.BigInteger)
     with store.reading() as connection:
         stays = _needed(connection)
-        may_go = ENTRIES.c.wall_ms < before_ms // DAY_MS * DAY_MS, ENTRIES.c.number.not_in(sorted(stays))
-        days = connection.scalars(sa.select(of_entry).where(*may_go).distinct().order_by(of_entry)).all()
-    return tuple(_move(store, day, stays, folder) for day in days)
+        old = _old(before_ms, states_before_ms), ENTRIES.c.number.not_in(sorted(stays))
+        days = connection.scalars(sa.select(of_entry).where(*old).distinct().order_by(of_entry)).all()
+    return tuple(_move(store, day, old[0], stays, folder) for day in days)
 
 
-def _move(store: Store, day: int, stays: frozenset[int], folder: Path) -> Export:
-    """Move a day's entries but those that stay."""
-    that_day = ENTRIES.c.wall_ms.between(day * DAY_MS, (day + 1) * DAY_MS - 1)
+def _old(before_ms: int, states_before_ms: int | None) -> sa.ColumnElement[bool]:
+    """Return which entries are of days that are to go."""
+    is_old = ENTRIES.c.wall_ms < before_ms // DAY_MS * DAY_MS
+    if states_before_ms is None:
+        return is_old
+    is_old_state = ENTRIES.c.kind.in_(_LONG) & (ENTRIES.c.wall_ms < states_before_ms // DAY_MS * DAY_MS)
+    return is_old | is_old_state
+
+
+def _move(
+    store: Store, day: int, is_old: sa.ColumnElement[bool], stays: frozenset[int], folder: Path
+) -> Export:
+    """Move a day's entries but those that stay, and with its states the parts that they have."""
+    that_day = ENTRIES.c.wall_ms.between(day * DAY_MS, (day + 1) * DAY_MS - 1) & is_old
     with store.reading() as connection:
         found = selected(connection, sa.select(ENTRIES).where(that_day).order_by(ENTRIES.c.number))
-    leaving = [entry for entry in found if entry.number not in stays]
+        leaving = [entry for entry in found if entry.number not in stays]
+        names = {name for entry in leaving for name in names_in(entry.body.get("kept", {}))}
+        parts = packed_parts(connection, sorted(names))
     path = (folder / f"entries-{leaving[0].number}-{leaving[-1].number}.jsonl").absolute()
-    sha256 = _write(path, leaving)
+    sha256 = _write(path, leaving, parts)
     with store.writing() as connection:
         for first, last in _runs([entry.number for entry in leaving]):
             row = {"first_number": first, "last_number": last, "file": str(path), "sha256": sha256}
             connection.execute(EXPORTS.insert().values(**row))
             connection.execute(ENTRIES.delete().where(ENTRIES.c.number.between(first, last)))
+        if parts:
+            delete_unused_parts(connection)
     return Export(path, sha256, len(leaving), len(found) - len(leaving))
 
 
@@ -79,7 +120,16 @@ def _needed(connection: sa.Connection) -> frozenset[int]:
     numbers = {entry.number for entry in changes if entry is not None}
     numbers |= set(connection.scalars(sa.select(ENTRIES.c.number).where(ENTRIES.c.key.in_(sorted(keys)))))
     latest = sa.select(sa.func.max(ENTRIES.c.number)).group_by(ENTRIES.c.kind)
-    return frozenset(numbers | set(connection.scalars(latest)))
+    return frozenset(numbers | _unscored(connection) | set(connection.scalars(latest)))
+
+
+def _unscored(connection: sa.Connection) -> set[int]:
+    """Return the states of the latest changes that have no score yet, made or not."""
+    query = sa.select(ENTRIES).where(ENTRIES.c.kind.in_(["intent", "verdict", "trial"]))
+    latest = selected(connection, query.order_by(ENTRIES.c.number.desc()).limit(_LATEST))
+    scored = {entry.body.get("since") for entry in latest if entry.kind == "trial"}
+    decided = (entry.body for entry in latest if entry.kind == "intent" or _WAITS & entry.body.keys())
+    return {body["state"] for body in decided if body.get("state") is not None} - scored
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
@@ -89,15 +139,21 @@ def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
         yield members[0], members[-1]
 
 
-def _write(path: Path, entries: list[Entry]) -> str:
+def _lines(entries: list[Entry], parts: Mapping[str, bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file: entries, then parts of states as they were stored."""
+    yield from (asdict(entry) for entry in entries)
+    yield from ({"part": name, "zlib": b64encode(data).decode()} for name, data in parts.items())
+
+
+def _write(path: Path, entries: list[Entry], parts: Mapping[str, bytes]) -> str:
     """Write entries to a file that is whole, and on the disk, once it has its name; return its sha256."""
     digest = hashlib.sha256()
     partial = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
-            for entry in entries:
-                line = json.dumps(asdict(entry), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+            for one in _lines(entries, parts):
+                line = json.dumps(one, separators=(",", ":"), allow_nan=False).encode() + b"\n"
                 digest.update(line)
                 file.write(line)
             file.flush()
@@ -120,3 +176,35 @@ def _keep_names(folder: Path) -> None:
         os.fsync(held)
     finally:
         os.close(held)
+
+
+def exported(connection: sa.Connection) -> tuple[list[Entry], dict[str, bytes]]:
+    """Return the entries that left, in order, and the parts of states that left with them, as stored.
+
+    Raises:
+        JournalError: If a file is not there, or not what was written.
+    """
+    files = connection.execute(sa.select(EXPORTS.c.file, EXPORTS.c.sha256).distinct()).all()
+    entries: list[Entry] = []
+    parts: dict[str, bytes] = {}
+    for file, sha256 in files:
+        for one in map(json.loads, _read(Path(file), sha256).splitlines()):
+            if "part" in one:
+                parts[one["part"]] = b64decode(one["zlib"])
+            else:
+                entries.append(Entry(**{**one, "versions": Versions(**one["versions"])}))
+    return sorted(entries, key=lambda entry: entry.number), parts
+
+
+def _read(path: Path, sha256: str) -> bytes:
+    """Return a file of entries."""
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise JournalError(
+            f"{path}: earlier entries were moved there, and it cannot be read ({reason}); nothing was read."
+        ) from None
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise JournalError(f"{path}: is not what was written; nothing was read.")
+    return data

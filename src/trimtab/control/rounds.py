@@ -33,6 +33,7 @@ class Round:
     realised_gain: float | None = None  # of a change on the true future, where an evaluation looked it up
     search: str = "main"  # or background: between main rounds
     record: Mapping[str, Any] = field(default_factory=dict)  # all the search did, for the journal
+    forecast: Mapping[str, Any] | None = None  # who is expected to come, hour by hour; see `forecast_of`
 
     @property
     def knobs_after(self) -> Knobs:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trimtab.control.standing import Unscored
 from trimtab.curve import FULL_SPEED_PPM
+from trimtab.errors import ConfigError
 from trimtab.forecast.history import Past
 from trimtab.job import JobFacts
 from trimtab.knobs import Knobs
@@ -17,23 +21,66 @@ from trimtab.search.scene import Scene
 from trimtab.simulate.trials import Trials
 from trimtab.simulate.whatif import Situation
 
+if TYPE_CHECKING:
+    from trimtab.control.advising import Advising  # which says what a shadow is worth
+
 
 @dataclass(frozen=True, eq=False)
 class Shadow:
-    """A change that was made, or would have been, until it is scored.
+    """A change that was made, or would have been, as it is scored.
 
     Attributes:
         scene: What it was decided on; `scene.running` is the setting that it is compared with.
-        knobs: The setting. gain: what was predicted. due_ms: when it is to be scored, on the loop's clock.
+        knobs: The setting. gain: what was predicted.
         made: Whether it was really made. key: of the change, or of the round it would have been made in.
     """
 
     scene: Scene
     knobs: Knobs
     gain: float
-    due_ms: int
     made: bool
     key: str
+
+
+def scored(
+    shadow: Shadow, past: Past, facts: Sequence[JobFacts], advising: Advising, loss_below: float
+) -> dict[str, Any]:
+    """Return what a trial says of a change: the gain it had, or why that is not known.
+
+    Args:
+        past: What is known now. facts: by its rows.
+        loss_below: The gain that is a loss.
+    """
+    gain, why = math.nan, {}
+    try:
+        if past.now_ms <= shadow.scene.now_ms:
+            raise ConfigError("the scheduler's clock has not moved since")
+        gain = advising.realised(shadow, past, facts)
+    except Exception as problem:  # what cannot be tried again must not be tried for ever
+        why = {"why": f"{type(problem).__name__}: {problem}"}
+    return {
+        "of": shadow.key,
+        "made": shadow.made,
+        "knobs": shadow.knobs.jsonable(),
+        "before": shadow.scene.running.jsonable(),
+        "predicted": shadow.gain,
+        "realised": gain if math.isfinite(gain) and gain > 0 else None,
+        "loss": gain < loss_below,
+        **why,
+    }
+
+
+def lost(one: Unscored, why: str) -> dict[str, Any]:
+    """Return what a trial says of a change whose state is no longer there."""
+    return {
+        "of": one.key,
+        "made": one.made,
+        "knobs": one.knobs.jsonable(),
+        "predicted": one.gain,
+        "realised": None,
+        "loss": False,
+        "why": why,
+    }
 
 
 def what_came(scene: Scene, past: Past, facts: Sequence[JobFacts]) -> Situation:

@@ -7,6 +7,8 @@ settings stay.
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 import queue
 import signal
@@ -21,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from trimtab import __version__
 from trimtab.control.adapter import Adapter
 from trimtab.control.advising import Searches
 from trimtab.control.journal import plain
@@ -29,6 +32,7 @@ from trimtab.control.orders import Plant
 from trimtab.control.prometheus import metrics_text
 from trimtab.control.safety import Safety
 from trimtab.control.settings import SchedulerSettings, Settings, read_settings, read_token
+from trimtab.control.sight import SCHEMA
 from trimtab.control.simulated import Simulated
 from trimtab.control.status import status_of
 from trimtab.errors import ConfigError, JournalError, TrimtabError
@@ -42,7 +46,7 @@ from trimtab.traces.loader import load
 from trimtab.world import epoch_ms, wall_s
 
 # Parts of entries that are for replay, not for logs.
-_LONG = ("round",)
+_LONG = ("round", "kept", "asked")
 
 # A tick that is so many polls and so much wall time late is not merely slow.
 _POLLS_LATE, _STANDS_STILL_S = 3, 10.0
@@ -92,7 +96,7 @@ class Service:
     """
 
     def __init__(self, path: Path) -> None:
-        from trimtab.control.ledger import Ledger  # SQLAlchemy: optional, and slow to load
+        from trimtab.control.ledger import Ledger, Versions  # SQLAlchemy: optional, and slow to load
         from trimtab.control.recent import Recent
 
         self.settings = settings = read_settings(path)
@@ -117,7 +121,8 @@ class Service:
                 log,
                 self._search,
             )
-            self.loop.start({"settings": settings.digest, "scheduler": settings.scheduler.address})
+            self.journal.versions = Versions(**decided_by(settings.scheduler.policy))
+            self.loop.start(told_of(settings))
         except BaseException:
             self.journal.close()
             raise
@@ -243,11 +248,34 @@ class Service:
             raise ConfigError(f"{self._path}: {why}; nothing was changed.")
         check_objective(found, self._scheduler)
         plant = plant_of(found.scheduler)
-        again = found.searching != self.settings.searching or _held(found, plant) != _held(
-            self.settings, plant
-        )
-        self.loop.adopt(found.orders, searches_of(found, plant) if again else None, found.digest)
+        searches = searches_of(found, plant) if searches_anew(self.settings, found, plant) else None
+        self.loop.adopt(found.orders, searches, found.digest, found.asked)
         self.settings = found
+
+
+def decided_by(policy: str) -> dict[str, str]:
+    """Return the versions of what decides: of Trimtab, of states, and of a policy's code."""
+    source = Path(inspect.getfile(type(find_policy(policy)))).read_bytes()
+    return {
+        "trimtab": __version__,
+        "trace_schema": str(SCHEMA),
+        "policy": hashlib.sha256(source).hexdigest()[:12],
+    }
+
+
+def told_of(settings: Settings) -> dict[str, Any]:
+    """Return what the journal is told at a start, all that decisions are made by beside states."""
+    return {
+        "settings": settings.digest,
+        "scheduler": settings.scheduler.address,
+        "asked": settings.asked,
+        "versions": decided_by(settings.scheduler.policy),
+    }
+
+
+def searches_anew(before: Settings, after: Settings, plant: Plant) -> bool:
+    """Whether other settings need other searches, which have learned nothing yet."""
+    return after.searching != before.searching or _held(after, plant) != _held(before, plant)
 
 
 def _held(settings: Settings, plant: Plant) -> frozenset[str]:

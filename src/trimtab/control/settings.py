@@ -7,9 +7,11 @@ What a change of it may not touch while the program runs is the scheduler, the j
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -83,6 +85,7 @@ class Settings:
 
     Attributes:
         digest: sha256 of its bytes, first 12 hex digits.
+        asked: What decisions are made by, as the file has it: all but the journal's place and the server.
     """
 
     path: Path
@@ -92,6 +95,7 @@ class Settings:
     server: ServerSettings
     orders: Orders
     searching: Searching
+    asked: Mapping[str, Any]
 
     def needs_restart(self, other: Settings) -> str | None:
         """Say what of other settings cannot be taken up while the program runs; None if all can."""
@@ -136,7 +140,9 @@ def read_settings(path: Path) -> Settings:
     except ValueError as problem:
         raise ConfigError(f"{path}: is no TOML ({problem}); nothing was changed.") from None
     try:
-        return _settings(path, hashlib.sha256(data).hexdigest()[:12], _Table(table, ""))
+        asked = {name: value for name, value in table.items() if name not in ("journal", "server")}
+        digest = hashlib.sha256(data).hexdigest()[:12]
+        return _settings(path, digest, _Table(table, ""), deepcopy(asked))
     except ConfigError as problem:
         sentence = re.sub(r";? nothing was (run|started)\.$", "", str(problem), flags=re.IGNORECASE)
         line = " ".join(sentence.rstrip(".").split())
@@ -242,7 +248,17 @@ def _one_of(kind: str, known: Any) -> Callable[[str, Any], str]:
     return read
 
 
-def _settings(path: Path, digest: str, file: _Table) -> Settings:
+def settings_again(asked: Mapping[str, Any], digest: str) -> Settings:
+    """Return the settings that a journal says decisions were made by; see `Settings.asked`.
+
+    Raises:
+        ConfigError: If they are not possible.
+    """
+    table = json.loads(json.dumps({"journal": "sqlite:///-", **asked}))
+    return _settings(Path("-"), digest, _Table(table, ""), asked)
+
+
+def _settings(path: Path, digest: str, file: _Table, asked: Mapping[str, Any]) -> Settings:
     mode = cast(Mode, file.take("mode", _one_of("mode", MODES)))
     journal, seed = file.take("journal", _text), file.take("seed", _whole(0, 2**63 - 1), 0)
     scheduler = _scheduler(file.table("scheduler"), path.parent)
@@ -263,6 +279,7 @@ def _settings(path: Path, digest: str, file: _Table) -> Settings:
         server=server,
         orders=orders,
         searching=searching,
+        asked=asked,
     )
 
 

@@ -24,6 +24,7 @@ Purpose = Literal["change", "rollback"]
 _LEFT_MAX = 32
 _PAIRS_MAX = 100
 _GIVEN_UP_MAX = 8
+_UNSCORED_MAX = 100
 
 # What there may be to fold; other entries are for people and for replay.
 FOLDED = (
@@ -70,7 +71,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A change that waits for a person."""
+    """A change that waits for a person; `state` is the number of the entry that it was decided on."""
 
     key: str
     knobs: Knobs
@@ -78,6 +79,25 @@ class Proposal:
     since_ms: int
     gain: float
     reason: str
+    state: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """A change that was made, or would have been, until it is known what it was worth.
+
+    Attributes:
+        gain: What was predicted. since_ms: when it was decided on. made: whether it was really made.
+        key: Of the change, or of the round it would have been made in.
+        state: Number of the entry with the state that it was decided on.
+    """
+
+    key: str
+    knobs: Knobs
+    gain: float
+    since_ms: int
+    made: bool
+    state: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +124,8 @@ class Standing:
         pairs: Predicted and realised gains. losses, failures: how many in a row, up to now.
         steady: What was in force before the first of these losses.
         main_ms: When the last main round was, None before the first.
+        unscored: What is to be scored, oldest first.
+        versions: What this was decided by, as the last start says.
     """
 
     knobs: Knobs | None = None
@@ -123,6 +145,8 @@ class Standing:
     failures: int = 0
     steady: Knobs | None = None
     main_ms: int | None = None
+    unscored: tuple[Unscored, ...] = ()
+    versions: Mapping[str, Any] | None = None
 
     @property
     def stages(self) -> tuple[Knobs | None, Knobs | None, Knobs | None]:
@@ -164,20 +188,47 @@ def _nothing(standing: Standing, entry: Noted) -> Standing:
 
 
 def _start(standing: Standing, entry: Noted) -> Standing:
-    return replace(standing, proposal=None)
+    """Begin anew; what gains came to under other versions says nothing of those that are predicted now."""
+    versions = entry.body.get("versions")
+    pairs = standing.pairs if versions == standing.versions else ()
+    return replace(standing, proposal=None, versions=versions, pairs=pairs)
 
 
 def _verdict(standing: Standing, entry: Noted) -> Standing:
     body = entry.body
     if body.get("search") == "main":
         standing = replace(standing, main_ms=body["own_ms"])
+    for way in ("shadowed", "doubted"):
+        if told := body.get(way):
+            standing = _awaiting(standing, told["key"], told, body, made=False)
     if not (proposed := body.get("proposed")):
         return standing if body.get("search") != "main" else replace(standing, proposal=None)
     knobs, gain = knobs_of(proposed["knobs"]), _gain(proposed["gain"])
     found = Proposal(
-        proposed["key"], knobs, proposed["expected"], body["own_ms"], gain, body.get("reason", "")
+        proposed["key"],
+        knobs,
+        proposed["expected"],
+        body["own_ms"],
+        gain,
+        body.get("reason", ""),
+        body.get("state"),
     )
     return replace(standing, proposal=found)
+
+
+def _awaiting(
+    standing: Standing, key: str, told: Mapping[str, Any], body: Mapping[str, Any], made: bool
+) -> Standing:
+    """Add what is to be scored; without a gain, or a state to go by, nothing can be."""
+    if told["gain"] is None or body.get("state") is None:
+        return standing
+    one = Unscored(key, knobs_of(told["knobs"]), float(told["gain"]), body["own_ms"], made, body["state"])
+    return replace(standing, unscored=(*standing.unscored, one)[-_UNSCORED_MAX:])
+
+
+def _scored(standing: Standing, key: str | None, made: bool) -> Standing:
+    left = tuple(one for one in standing.unscored if (one.key, one.made) != (key, made))
+    return replace(standing, unscored=left)
 
 
 def _gain(value: float | None) -> float:
@@ -197,6 +248,8 @@ def _intent(standing: Standing, entry: Noted) -> Standing:
         _gain(body["gain"]),
     )
     back = None if found.purpose == "rollback" else standing.back
+    if found.purpose == "change":
+        standing = _awaiting(standing, entry.key, body, body, made=True)
     return replace(standing, open=found, proposal=None, back=back)
 
 
@@ -212,6 +265,8 @@ def _read_back(standing: Standing, entry: Noted) -> Standing:
     if key is None:
         return standing
     standing = replace(standing, touched_ms=body["own_ms"])
+    if outcome != "confirmed":
+        standing = _scored(standing, key, made=True)
     if standing.torn is not None and standing.torn.key == key:
         return standing if outcome == "unknown" else replace(standing, torn=None)
     earlier = tuple(one for one in standing.given_up if one.key != key)
@@ -249,6 +304,7 @@ def _rollback(standing: Standing, entry: Noted) -> Standing:
 
 def _trial(standing: Standing, entry: Noted) -> Standing:
     body = entry.body
+    standing = _scored(standing, body.get("of"), bool(body.get("made")))
     if body.get("predicted") is None or body.get("realised") is None:
         return standing
     pair = float(body["predicted"]), float(body["realised"])

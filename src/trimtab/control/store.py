@@ -47,6 +47,13 @@ EXPORTS = sa.Table(
     sa.Column("file", sa.Text),
     sa.Column("sha256", sa.Text),
 )
+PARTS = sa.Table(
+    "trimtab_parts",
+    _META,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger),
+    sa.Column("data", sa.LargeBinary),
+)
 _SCHEMA = sa.text(f"SELECT version_num FROM {SCHEMA_TABLE}")
 
 
@@ -299,8 +306,8 @@ class Store:
                 found = connection.scalar(_SCHEMA)
                 if found == self._head:
                     return
-                if found not in {step.revision for step in _script().walk_revisions()}:
-                    raise self._newer(found)
+                if not _is_known(found):
+                    raise self._other(found)
             config = _config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -308,11 +315,14 @@ class Store:
     def _schema_is_ours(self, connection: sa.Connection) -> None:
         found = connection.scalar(_SCHEMA)
         if found != self._head:
-            raise self._newer(found)
+            raise self._other(found)
 
-    def _newer(self, found: object) -> JournalError:
+    def _other(self, found: object) -> JournalError:
+        is_older = _is_known(found)
+        age, way = ("older", "; `trimtab serve` brings it up to date") if is_older else ("newer", "")
         return JournalError(
-            f"{self.name}: its schema {found} is newer than this Trimtab's {self._head}; nothing was done."
+            f"{self.name}: its schema {found} is {age} than this Trimtab's {self._head}{way}; "
+            "nothing was done."
         )
 
     @contextmanager
@@ -336,6 +346,10 @@ class _Lost(JournalError):
 def _first_line(problem: object) -> str:
     lines = str(problem).strip().splitlines() or [type(problem).__name__]
     return lines[0].rstrip(".:; ")
+
+
+def _is_known(revision: object) -> bool:
+    return revision in {step.revision for step in _script().walk_revisions()}
 
 
 def _config() -> Config:

@@ -65,6 +65,20 @@ class _Completed(NamedTuple):
     row: bytes | None
 
 
+class Learned(NamedTuple):
+    """What an estimator that was never asked has learned; instants are None before it heard of any.
+
+    Attributes:
+        first: How many jobs were forgotten again. jobs: those remembered, with their run times in ms, in the
+            order in which they completed.
+    """
+
+    first: int
+    jobs: list[tuple[JobFacts, int]]
+    first_ms: int | None
+    now_ms: int | None
+
+
 class HistoryEstimator:
     """Estimates run times as they become known; one simulation's own, `fork` it for another.
 
@@ -93,6 +107,7 @@ class HistoryEstimator:
         """
         self._keep_jobs = keep_jobs
         self._completed: deque[_Completed] = deque()
+        self._forgotten = 0
         self._examples = 0
         self._totals: dict[_Key, _Total] = {}
         self._waiting: dict[JobFacts, bytes] = {}  # rows of jobs that have not completed
@@ -184,6 +199,23 @@ class HistoryEstimator:
         twin._waiting = self._waiting.copy()
         return twin
 
+    def learned(self) -> Learned:
+        """Return what it has learned of completed jobs, in full; it must not have been asked anything yet."""
+        if self._waiting or self._examples or self._model is not None:
+            raise InvariantError("an estimator that was asked knows more than the jobs that completed.")
+        jobs = [(done.facts, done.duration_ms) for done in self._completed]
+        return Learned(self._forgotten, jobs, self._first_ms, self._now_ms)
+
+    @classmethod
+    def relearned(cls, learned: Learned) -> HistoryEstimator:
+        """Return an estimator that has learned the same."""
+        twin = cls()
+        twin._first_ms, twin._now_ms, twin._forgotten = learned.first_ms, learned.now_ms, learned.first
+        for facts, duration_ms in learned.jobs:
+            assert learned.now_ms is not None
+            twin.observe(facts, duration_ms, learned.now_ms)
+        return twin
+
     def _pass_to(self, now_ms: int) -> int:
         """Move the present on, and return the first instant of all."""
         if self._first_ms is None or self._now_ms is None:
@@ -197,6 +229,7 @@ class HistoryEstimator:
         return self._first_ms
 
     def _forget(self, done: _Completed) -> None:
+        self._forgotten += 1
         self._examples -= done.row is not None
         for key in _keys(done.facts):
             if key is not None:

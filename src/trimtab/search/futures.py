@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from trimtab.cluster import Cluster
+from trimtab.forecast.history import Integers
 from trimtab.job import JobFacts
 from trimtab.simulate.engines import Simulation
 from trimtab.simulate.state import Environment, Snapshot
@@ -79,3 +83,39 @@ def situation_of(
         moved = replace(moved, estimator=None)
     environment = supposed(environment, workload, snapshot.now_ms)
     return Situation(moved, workload, cluster, policy, environment, snapshot.now_ms + run_on_ms)
+
+
+HOUR_MS = 3_600_000
+_HOURS_MAX = 24
+
+
+def hours_of(submit_ms: Integers, gpu_ms: Integers, from_ms: int, hours: int) -> tuple[list[int], list[int]]:
+    """Return the jobs submitted in each hour from an instant on, and the GPU time they ask for, in GPU-ms.
+
+    Args:
+        submit_ms, gpu_ms: Of jobs submitted at that instant or later, shape (jobs,).
+    """
+    place = (submit_ms - from_ms) // HOUR_MS
+    is_within = (place >= 0) & (place < hours)
+    counts, work = np.zeros(hours, dtype=np.int64), np.zeros(hours, dtype=np.int64)
+    np.add.at(counts, place[is_within], 1)
+    np.add.at(work, place[is_within], gpu_ms[is_within])
+    return counts.tolist(), work.tolist()
+
+
+def forecast_of(situations: Sequence[Situation], now_ms: int, arrivals_ms: int) -> dict[str, Any]:
+    """Return who is expected to come, hour by hour, one row for each future; a day at most."""
+    hours = min(_HOURS_MAX, -(-arrivals_ms // HOUR_MS))
+    rows = []
+    for one in situations:
+        facts, active = one.workload.facts, len(one.snapshot.jobs)
+        submit_ms = np.array([job.submit_ms for job in facts[active:]], dtype=np.int64)
+        gpus = np.array([job.gpus for job in facts[active:]], dtype=np.int64)
+        run_ms = np.array(one.workload.duration_ms[active:], dtype=np.int64)
+        rows.append(hours_of(submit_ms, gpus * run_ms, now_ms, hours))
+    return {
+        "from_ms": now_ms,
+        "hours": hours,
+        "arrivals": [counts for counts, _ in rows],
+        "gpu_ms": [work for _, work in rows],
+    }

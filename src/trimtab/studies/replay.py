@@ -32,7 +32,7 @@ class Difference:
     def text(self) -> str:
         """Return it in one line."""
         when = f", hour {self.time_s / 3600:g}" if self.time_s is not None else f", {self.kind}"
-        then, now = (_short(value) for value in (self.then, self.now))
+        then, now = (short(value) for value in (self.then, self.now))
         return f"{self.line}{when}: {self.field} was {then} and is {now}"
 
 
@@ -124,26 +124,27 @@ def replay(
 
 
 def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> Difference | None:
-    for field, before, after in _differences(then, now, ""):
+    for field, before, after in differences(then, now, ""):
         return Difference(now["line"], now["kind"], now.get("time_s"), field, before, after)
     return None
 
 
-def _differences(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+def differences(then: Any, now: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield where two values differ, by the path to it: names joined by dots, places by their number."""
     if isinstance(then, dict) and isinstance(now, dict):
         for name in dict.fromkeys([*then, *now]):
             if name not in CLOCKS:
                 sides = then.get(name, _ABSENT), now.get(name, _ABSENT)
-                yield from _differences(*sides, f"{path}.{name}" if path else name)
+                yield from differences(*sides, f"{path}.{name}" if path else name)
     elif isinstance(then, list) and isinstance(now, list):
         for place in range(max(len(then), len(now))):
             before, after = (side[place] if place < len(side) else _ABSENT for side in (then, now))
-            yield from _differences(before, after, f"{path}.{place}")
+            yield from differences(before, after, f"{path}.{place}")
     elif then != now or type(then) is not type(now):
         yield path, then, now
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Return a value as one line shows it."""
     text = json.dumps(value) if value != _ABSENT else _ABSENT
     return text if len(text) <= 60 else f"{text[:57]}..."
