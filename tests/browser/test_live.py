@@ -63,6 +63,17 @@ SCORED = [
 ]
 
 
+FORECASTS = [
+    {"wall_ms": 1_790_003_600_000, "jobs": [9, 14], "gpu_h": [20.5, 31.0], "came": None},
+    {
+        "wall_ms": 1_790_000_000_000,
+        "jobs": [10, 12, 17],
+        "gpu_h": [11.25, 40.0, 26.5],
+        "came": {"jobs": 21, "gpu_h": 18.75, "left": 3},
+    },
+]
+
+
 class Told:
     """Stands in for the loop: says what it is told to say, and remembers what it is asked."""
 
@@ -70,6 +81,7 @@ class Told:
         self.status = dict(STATUS)
         self.decisions: list[dict[str, Any]] = [DECISION]
         self.scored: list[dict[str, Any]] = SCORED
+        self.forecasts: list[dict[str, Any]] = FORECASTS
         self.recent = self
         self.metrics, self.told, self.age_s, self.old_s = "", 0, 0.0, 60.0
         self.asked: list[tuple[str, str, Any]] = []
@@ -206,6 +218,19 @@ def test_what_is_shown(chromium: Any, address: str) -> None:
     assert "gain 1.010 is under 1.02" in visit.text("#decisions")
     assert "predicted 1.500, came 0.900" in visit.text("#gains")
     assert visit.ask("document.querySelectorAll('#gains circle').length") == 4
+    assert "10 to 17 jobs were expected and 21 came" in visit.text("#forecasts")
+    assert "11.3 to 40.0 GPU hours were expected, 18.8 have been run, and 3 of the jobs" in visit.text(
+        "#forecasts"
+    )
+    titles = "[...document.querySelectorAll('#forecasts title')].map(one => one.textContent.split(': ')[1])"
+    assert visit.ask(titles) == [
+        "expected 10 to 17, came 21",
+        "expected 9 to 14, came not over yet",
+        "expected 11.3 to 40.0, came 18.8",
+        "expected 20.5 to 31.0, came not over yet",
+    ]
+    assert visit.ask("document.querySelectorAll('#forecasts rect').length") == 4
+    assert visit.ask("document.querySelectorAll('#forecasts circle').length") == 2
     assert visit.ask("document.querySelectorAll('[data-act]:enabled').length") == 0
     assert visit.text("#said") == "This token may only read."
     assert visit.complaints == []

@@ -23,6 +23,7 @@ from trimtab.cluster import Cluster
 from trimtab.control import service
 from trimtab.control.entries import Entry
 from trimtab.control.ledger import Ledger
+from trimtab.control.recent import Recent
 from trimtab.control.register import Register
 from trimtab.control.sight import Kept, Sight, Unkept, keep, kept_again, part_name
 from trimtab.control.standing import Standing, fold
@@ -305,6 +306,25 @@ def test_what_does_not_change_is_kept_once(tmp_path: Path) -> None:
         assert set(before.names[kind][:-1]) <= set(after.names[kind])
     new = sum(len(text) for name, text in after.parts.items() if name not in before.parts)
     assert new < sum(map(len, after.parts.values())) / 2
+
+
+def test_forecasts_stand_beside_what_came(tmp_path: Path) -> None:
+    """Jobs of each hour that was forecast are those that were really submitted in it."""
+    looped = Looped(settings(tmp_path, f"sqlite:///{tmp_path}/journal.db", mode="shadow"))
+    looped.run(14 * HOUR_MS)
+    recent = Recent(looped.ledger)
+    recent.take(looped.loop.past)
+    entries = [one.body for one in looped.ledger.entries(kinds=("forecast",)) if one.body["search"] == "main"]
+    submit_ms = [one.submit_ms for one in looped.scheduler._workload.facts]
+    assert len(recent.forecasts) == len(entries) > 4
+    known_ms = looped.loop.past.now_ms if looped.loop.past else 0
+    for told, body in zip(recent.forecasts, reversed(entries), strict=True):
+        hour = range(body["from_ms"], body["from_ms"] + HOUR_MS)
+        came = None if known_ms < hour.stop else sum(one in hour for one in submit_ms)
+        assert (told["came"] and told["came"]["jobs"]) == came
+        assert told["jobs"] == [hours[0] for hours in body["arrivals"]]
+    assert recent.forecasts[-1]["came"]["gpu_h"] > 0
+    looped.ledger.close()
 
 
 # ---- retention --------------------------------------------------------------------------------------

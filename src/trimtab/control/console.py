@@ -162,7 +162,8 @@ class Console:
 
     def _news(self) -> dict[str, Any]:
         recent = self._service.recent
-        return {"status": self._service.status, "decisions": recent.decisions, "scored": recent.scored}
+        told = {name: getattr(recent, name) for name in ("decisions", "scored", "forecasts")}
+        return {"status": self._service.status, **told}
 
     def _age(self) -> dict[str, float]:
         return {"age_s": self._service.age_s, "old_s": self._service.old_s}

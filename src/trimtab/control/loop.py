@@ -22,6 +22,7 @@ from trimtab.control.scoring import Shadow, lost, scored
 from trimtab.control.sight import Kept, Sight, Unkept, keep, kept_again, names_in
 from trimtab.control.standing import Standing, Unscored, knobs_of
 from trimtab.errors import ConfigError, JournalError, TrimtabError
+from trimtab.forecast.history import Past
 from trimtab.job import JobState
 from trimtab.knobs import Knobs
 from trimtab.search.scene import Scene
@@ -78,7 +79,8 @@ class Loop:
 
     Attributes:
         changer: Knows what is in force, and changes it.
-        register: The jobs known so far. seen: the last state that was fit to decide on.
+        register: The jobs known so far. seen: the last state that was fit to decide on. past: what
+            was known of all jobs then.
         trouble: What is wrong now, in sentences by what it concerns; empty if nothing is.
         last: What the last round came to. counts: what has happened, for metrics.
     """
@@ -105,6 +107,7 @@ class Loop:
         self.counts = Counts()
         self.last: Mapping[str, Any] = {}
         self.seen: State | None = None
+        self.past: Past | None = None
         self._searching: _Search | None = None
         self._at_hand: dict[int, Scene] = {}  # what was decided on, by the number of its entry
         self._clocks: tuple[int, int] | None = None  # the scheduler's and one's own, when last looked at
@@ -264,7 +267,9 @@ class Loop:
         check_held(state, identity.cluster, self._plant.environment.placement)
         self.register.see(state)
         self.seen = state
-        return self.register.sight(state, identity.cluster)
+        sight = self.register.sight(state, identity.cluster)
+        self.past = sight.past
+        return sight
 
     def _scene(self, sight: Sight, knobs: Knobs) -> Scene:
         plant = self._plant
@@ -305,7 +310,8 @@ class Loop:
         self.counts.search_s += answer.one.search_s
         model, graph = (answer.one.record.get(name) for name in ("remaining_model", "graph"))
         if answer.one.forecast is not None:
-            self.changer.note("forecast", {"state": question.state, "own_ms": now_ms, **answer.one.forecast})
+            told = {"own_ms": now_ms, "search": question.kind, "state": question.state}
+            self.changer.note("forecast", {**told, **answer.one.forecast})
         self._journal.learned(None if model is None else str(model), graph)
         key = self.changer.key()
         found = decided(question, answer, self.standing, self.orders, now_ms, key, self._plant.knobs)

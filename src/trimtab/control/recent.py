@@ -6,11 +6,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from trimtab.control.entries import Entry, EntryKind
 from trimtab.control.ledger import Ledger
+from trimtab.forecast.history import Past
+from trimtab.search.futures import HOUR_MS
 
 _DECISIONS_MAX = 60
 _SCORED_MAX = 40
+_FORECASTS_MAX = 24
 _AT_START = 300
 
 Telling = Callable[[Mapping[str, Any]], tuple[str, str]]
@@ -25,30 +30,61 @@ class Recent:
     Attributes:
         decisions: Entry `number`, `wall_ms`, `key`, `what` happened, `reason`, `knobs` and `gain`, or None.
         scored: `wall_ms`, gain `predicted` and `realised`, and whether the change was `made`.
+        forecasts: `wall_ms`, and of the hour from then on `jobs` and `gpu_h` in each future, and what `came`:
+            `jobs`, `gpu_h` that they have run so far, and how many are `left` to end; None until then.
     """
 
     def __init__(self, journal: Ledger) -> None:
         self._journal, self._after = journal, max(0, journal.last - _AT_START)
         self._decisions = deque[dict[str, Any]](maxlen=_DECISIONS_MAX)
         self._scored = deque[dict[str, Any]](maxlen=_SCORED_MAX)
+        self._forecasts = deque[tuple[int, dict[str, Any]]](maxlen=_FORECASTS_MAX)
         self.decisions: list[dict[str, Any]] = []
+        self.forecasts: list[dict[str, Any]] = []
         self.scored: list[dict[str, Any]] = []
 
-    def take(self) -> None:
-        """Take in what was written since.
+    def take(self, past: Past | None) -> None:
+        """Take in what was written since, and what has come of forecasts.
+
+        Args:
+            past: What is known of jobs, None before anything is.
 
         Raises:
             JournalError: If it cannot be read; what was taken in before stays.
         """
-        entries = self._journal.entries(self._after, (*_TELLINGS, "trial"))
+        entries = self._journal.entries(self._after, (*_TELLINGS, "trial", "forecast"))
         for entry in entries:
             self._after = entry.number
             if entry.kind == "trial":
                 self._scored.appendleft(_score(entry))
+            elif entry.kind == "forecast":
+                if entry.body["search"] == "main" and entry.body["arrivals"]:
+                    self._forecasts.appendleft((entry.body["from_ms"], _forecast(entry)))
             else:
                 self._decisions.appendleft(_decision(entry))
         if entries:
             self.decisions, self.scored = list(self._decisions), list(self._scored)
+        self.forecasts = [{**told, "came": _came(past, from_ms)} for from_ms, told in self._forecasts]
+
+
+def _forecast(entry: Entry) -> dict[str, Any]:
+    """Return what the futures of a round say of the first hour."""
+    body = entry.body
+    return {
+        "wall_ms": entry.wall_ms,
+        "jobs": [hours[0] for hours in body["arrivals"]],
+        "gpu_h": [hours[0] / HOUR_MS for hours in body["gpu_ms"]],
+    }
+
+
+def _came(past: Past | None, from_ms: int) -> dict[str, Any] | None:
+    """Return who came within an hour, and what they have run so far; None if the hour is not over."""
+    if past is None or past.now_ms < from_ms + HOUR_MS:
+        return None
+    first, last = np.searchsorted(past.submit_ms, [from_ms, from_ms + HOUR_MS]).tolist()
+    came = past.take(slice(first, last))
+    gpu_ms = int((came.gpus * came.ran_ms).sum())
+    return {"jobs": len(came), "gpu_h": gpu_ms / HOUR_MS, "left": int((~came.completed).sum())}
 
 
 def _score(entry: Entry) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class Service:
         self.metrics = metrics_text(self.loop, now_ms)
         if "journal" not in self.loop.trouble:
             with suppress(JournalError):
-                self.recent.take()
+                self.recent.take(self.loop.past)
         self.told, self._told_s = self.told + 1, wall_s()
 
     @property

@@ -157,6 +157,50 @@
     at("gains").replaceChildren(words, plot, legend);
   };
 
+  // One picture for each measure: expected from least to most, and what came, the latest on the right.
+  const drawExpected = (known, name, title, digits) => {
+    const most = Math.max(1, ...known.flatMap((one) => [...one[name], one.came ? one.came[name] : 0]));
+    const y = (one) => 150 - one / most * 134;
+    const x = (index) => 64 + (index + 0.5) * 680 / known.length;
+    const plot = draw("svg", { viewBox: "0 0 760 160", role: "img", "aria-label": `${title}: expected and came` });
+    for (const level of [0, most / 2, most])
+      plot.append(
+        draw("line", { x1: 58, x2: 752, y1: y(level), y2: y(level), class: "axis" }),
+        draw("text", { x: 50, y: y(level) + 4, "text-anchor": "end" }, level.toFixed(level < 10 && level ? 1 : 0)),
+      );
+    known.forEach((one, index) => {
+      const low = Math.min(...one[name]), high = Math.max(...one[name]), mark = draw("g", {});
+      const came = one.came ? one.came[name].toFixed(digits) : "not over yet";
+      mark.append(
+        draw("title", {}, `${clock(one.wall_ms)}: expected ${low.toFixed(digits)} to ${high.toFixed(digits)}, came ${came}`),
+        draw("rect", { x: x(index) - 4, y: y(high) - 2, width: 8, height: y(low) - y(high) + 4, rx: 2, class: "expected" }),
+      );
+      if (one.came) mark.append(draw("circle", { cx: x(index), cy: y(one.came[name]), r: 4, class: "realised" }));
+      plot.append(mark);
+    });
+    return [make("h3", title), plot];
+  };
+
+  const drawForecasts = (forecasts) => {
+    const known = [...forecasts].reverse();
+    if (!known.length) {
+      at("forecasts").replaceChildren(make("p", "Nothing has been forecast yet."));
+      return;
+    }
+    const over = forecasts.find((one) => one.came);
+    const range = (all, digits) => `${Math.min(...all).toFixed(digits)} to ${Math.max(...all).toFixed(digits)}`;
+    const words = over
+      ? `Last hour that is over: ${range(over.jobs, 0)} jobs were expected and ${over.came.jobs} came; ` +
+        `${range(over.gpu_h, 1)} GPU hours were expected, ${over.came.gpu_h.toFixed(1)} have been run` +
+        `${over.came.left ? `, and ${over.came.left} of the jobs have not ended` : ""}.`
+      : "No hour that was forecast is over yet.";
+    const legend = make("p", null, { class: "legend" });
+    legend.append(make("span", null, { class: "swatch bar" }), "expected ", make("span", null, { class: "swatch came" }),
+      "came, the latest on the right");
+    at("forecasts").replaceChildren(make("p", words), ...drawExpected(known, "jobs", "Jobs submitted in the hour", 0),
+      ...drawExpected(known, "gpu_h", "GPU hours they ask for", 1), legend);
+  };
+
   const drawButtons = () => {
     const status = latest?.status, may = latest?.scope === "write" && !busy && !stale();
     const can = {
@@ -181,6 +225,7 @@
     drawSetting(message.status);
     drawProposal(message.status);
     drawDecisions(message.decisions);
+    drawForecasts(message.forecasts);
     drawGains(message.scored);
     tell();
   };

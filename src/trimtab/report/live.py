@@ -33,7 +33,7 @@ def live_page() -> tuple[str, str]:
             _token(),
             tag("dl", id="facts", class_="facts", hidden=""),
         ),
-        tag("main", _setting(), _decisions(), _gains(), id="data", hidden=""),
+        tag("main", _setting(), _decisions(), _forecasts(), _gains(), id="data", hidden=""),
         tag("footer", "Times are those of this browser's clock. The token stays in this tab."),
         Html(f"<script>{script}</script>"),
     )
@@ -77,6 +77,19 @@ def _decisions() -> Html:
     )
 
 
+def _forecasts() -> Html:
+    lead = (
+        "Each main round forecasts who comes in the next hour, in one future or several: the bar goes from "
+        "the least to the most of them, the dot is what came. GPU time is what those jobs have run so far."
+    )
+    return tag(
+        "section",
+        tag("h2", "Forecast against what came"),
+        tag("p", lead, class_="lead"),
+        tag("div", id="forecasts"),
+    )
+
+
 def _gains() -> Html:
     lead = (
         "A change is scored an hour later, on the jobs that really came: what the setting before it and "
@@ -84,7 +97,7 @@ def _gains() -> Html:
     )
     return tag(
         "section",
-        tag("h2", "Forecast against what came"),
+        tag("h2", "Gains against what came"),
         tag("p", lead, class_="lead"),
         tag("div", id="gains"),
     )
