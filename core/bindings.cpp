@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -20,6 +22,7 @@
 #include "python_policy.hpp"
 #include "sensascale.hpp"
 #include "situation.hpp"
+#include "slurm.hpp"
 #include "synergy.hpp"
 
 namespace nb = nanobind;
@@ -228,6 +231,9 @@ nb::dict save(Engine& engine) {
     for (const Ms review_ms : saved.reviews_ms) reviews_ms.append(optional(review_ms));
     found["reviews_ms"] = nb::tuple(reviews_ms);
     found["job_ms"] = nb::tuple(nb::cast(saved.job_ms));
+    nb::list memories;
+    for (const std::vector<std::int64_t>& memory : saved.memories) memories.append(nb::tuple(nb::cast(memory)));
+    found["memories"] = nb::tuple(memories);
     found["crossing"] = nb::tuple(nb::cast(saved.crossing));
     return found;
 }
@@ -249,6 +255,7 @@ void restore(Engine& engine, const nb::dict& state) {
     saved.sampled_ms = sampled.second;
     for (const nb::handle review_ms : nb::cast<nb::tuple>(state["reviews_ms"])) saved.reviews_ms.push_back(number(review_ms));
     saved.job_ms = nb::cast<std::vector<std::int64_t>>(state["job_ms"]);
+    saved.memories = nb::cast<std::vector<std::vector<std::int64_t>>>(state["memories"]);
     saved.crossing = nb::cast<std::vector<JobId>>(state["crossing"]);
     engine.restore(saved);
 }
@@ -327,6 +334,19 @@ void add_wants(Workload& workload, const Column<std::int32_t>& service, const nb
                                 std::int64_t>>(entry);
         workload.curves.push_back({cores, memory_mib, speeds_ppm, footprint_mib});
     }
+}
+
+// Tell a workload who wants its jobs, and what that is worth.
+void add_claims(Workload& workload, const nb::list& claims, std::vector<std::vector<std::int64_t>> preempts,
+                std::map<std::int64_t, std::int64_t> shares) {
+    for (const nb::handle entry : claims) {
+        const auto [limit_ms, account, user, tier, partition_ppm, qos_ppm, qos_priority, qos] =
+            nb::cast<std::tuple<Ms, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                                std::int64_t>>(entry);
+        workload.claims.push_back({limit_ms, account, user, tier, partition_ppm, qos_ppm, qos_priority, qos});
+    }
+    workload.preempts = std::move(preempts);
+    workload.shares = std::move(shares);
 }
 
 Engine make_engine(std::shared_ptr<Workload> workload,
@@ -450,6 +470,34 @@ void bind_sensascale(nb::module_& module) {
     }, "rules"_a);
 }
 
+void bind_slurm(nb::module_& module) {
+    nb::class_<SlurmFormula>(module, "SlurmFormula")
+        .def(nb::init<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, Ms,
+                      std::int64_t, std::int64_t, Ms>());
+    nb::enum_<SlurmRules::Preempts>(module, "SlurmPreempts")
+        .value("none", SlurmRules::Preempts::none)
+        .value("partition", SlurmRules::Preempts::partition)
+        .value("qos", SlurmRules::Preempts::qos);
+    nb::class_<SlurmRules>(module, "SlurmRules")
+        .def(nb::init<>())
+        .def_rw("formula", &SlurmRules::formula)
+        .def_rw("depth", &SlurmRules::depth)
+        .def_rw("interval_ms", &SlurmRules::interval_ms)
+        .def_rw("rest_ms", &SlurmRules::rest_ms)
+        .def_rw("fills", &SlurmRules::fills)
+        .def_rw("fill_ms", &SlurmRules::fill_ms)
+        .def_rw("window_ms", &SlurmRules::window_ms)
+        .def_rw("resolution_ms", &SlurmRules::resolution_ms)
+        .def_rw("test_max", &SlurmRules::test_max)
+        .def_rw("user_max", &SlurmRules::user_max)
+        .def_rw("start_max", &SlurmRules::start_max)
+        .def_rw("preempts", &SlurmRules::preempts)
+        .def_rw("exempt_ms", &SlurmRules::exempt_ms);
+    module.def("slurm", [](const SlurmRules& told) -> std::shared_ptr<Decider> {
+        return std::make_shared<Slurm>(told);
+    }, "rules"_a);
+}
+
 }  // namespace
 }  // namespace trimtab
 
@@ -466,7 +514,8 @@ NB_MODULE(_core, module) {
 
     nb::class_<Workload>(module, "Workload")
         .def_ro("widths", &Workload::widths)
-        .def("add_wants", &add_wants, "service"_a, "services"_a, "known_curve"_a, "true_curve"_a, "curves"_a);
+        .def("add_wants", &add_wants, "service"_a, "services"_a, "known_curve"_a, "true_curve"_a, "curves"_a)
+        .def("add_claims", &add_claims, "claims"_a, "preempts"_a, "shares"_a);
     module.def("workload", &make_workload, "submit_ms"_a, "duration_ms"_a, "spread_ppm"_a, "skew_ppm"_a, "gpus"_a,
                "member_gpus"_a, "home"_a);
 
@@ -540,6 +589,7 @@ NB_MODULE(_core, module) {
     module.def("synergy", [](SynergyRules::Order order, bool gives, Ms round_ms) -> std::shared_ptr<Decider> {
         return std::make_shared<Synergy>(SynergyRules{order, gives, round_ms});
     }, "order"_a, "gives"_a, "round_ms"_a);
+    bind_slurm(module);
     nb::enum_<ChronusRules::Objective>(module, "ChronusObjective")
         .value("adaptive", ChronusRules::Objective::adaptive)
         .value("maximize", ChronusRules::Objective::maximize)

@@ -503,7 +503,7 @@ Ms Engine::lease_due_ms(const Partition& part, Ms from_ms) const {
 View Engine::view(const Partition& part) {
     View view{now_ms_, static_cast<std::int32_t>(&part - parts_.data()), plan_.knobs, {}, {},
               part.index.layer(part.levels - 1).spares(), workload_->submit_ms, part.job_ms, part.review_ms,
-              part.vc, *workload_, cares_, environment_.relaxed};
+              part.vc, *workload_, cares_, environment_.relaxed, part.counted, part.memory};
     for (JobId id = first_; id >= 0; id = at(id).after) {
         Job& job = at(id);
         if (job.home != view.home) continue;

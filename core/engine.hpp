@@ -57,6 +57,7 @@ struct SavedState {
     Ms sampled_ms = 0;         // .. and when it was taken
     std::vector<Ms> reviews_ms;   // by virtual cluster, NONE for none
     std::vector<std::int64_t> job_ms;  // by virtual cluster
+    std::vector<std::vector<std::int64_t>> memories;  // by virtual cluster
     std::vector<JobId> crossing;  // running jobs whose level is to be looked at this very instant
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -81,6 +82,18 @@ struct Care {
     std::vector<std::int64_t> note;
 };
 
+// Who wants a job, and what that is worth to the site; see `add_claims` in `simulate/native.py`.
+struct Claim {
+    Ms limit_ms;
+    std::int64_t account;  // numbers that stand for names
+    std::int64_t user;
+    std::int64_t tier;  // of its partition
+    std::int64_t partition_ppm;
+    std::int64_t qos_ppm;
+    std::int64_t qos_priority;
+    std::int64_t qos;  // place among the qualities of service
+};
+
 // Jobs by dense id, in submit order. `duration_ms` is the truth that only the simulator knows.
 struct Workload {
     std::vector<Ms> submit_ms;
@@ -98,6 +111,14 @@ struct Workload {
     std::vector<std::int32_t> known_curve;  // place of a job's curve as policies know it, -1 for none; may be empty
     std::vector<std::int32_t> true_curve;   // and as it is
     std::vector<Curve> curves;
+    std::vector<Claim> claims;  // by job; empty where nobody looks at them
+    std::vector<std::vector<std::int64_t>> preempts;  // quality of service -> those it may preempt
+    std::map<std::int64_t, std::int64_t> shares;      // of accounts, where they are told
+
+    bool may_preempt(std::int64_t qos, std::int64_t other) const {
+        const std::vector<std::int64_t>& those = preempts[static_cast<std::size_t>(qos)];
+        return std::find(those.begin(), those.end(), other) != those.end();
+    }
 
     const Service& service_of(JobId id) const {
         static const Service BEST_EFFORT;

@@ -74,6 +74,7 @@ struct Partition {
     std::int64_t job_ms = 0;    // integral of the number of active jobs over time, up to `counted_ms`
     Ms counted_ms = 0;
     std::int64_t active = 0;    // active jobs, members each
+    std::vector<std::int64_t> memory;  // what a whole-pass policy wrote down
     Desk desk;                  // of Themis
     Ms renewal_ms = NONE;       // of all its leases, NONE if that has to be looked at
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,8 @@ struct View {
     const Workload& workload;
     const std::vector<Care>& cares;  // by job
     bool relaxed;                    // whether gangs may be spread
+    bool counted;                    // whether it does not matter on which node a GPU is
+    const std::vector<std::int64_t>& memory;  // what was to be remembered last
 
     const Care& care(const Job& job) const { return cares[static_cast<std::size_t>(job.id)]; }
     const Service& service(const Job& job) const { return workload.service_of(job.id); }
@@ -82,7 +85,7 @@ struct Verdict {
         std::vector<std::int64_t> note;
     };
 
-    bool is_empty = true;
+    bool is_empty = true;  // but for what is remembered
     std::vector<JobId> lost;
     std::vector<std::pair<JobId, Nodes>> places;  // the GPUs of those that start beside others need not be told
     std::vector<Terms> terms;
@@ -90,6 +93,7 @@ struct Verdict {
     std::vector<Given> shares;   // CPU and memory of those that start, where they are told
     std::vector<Given> resizes;  // and of those that run on
     std::vector<Note> notes;
+    std::optional<std::vector<std::int64_t>> memory;  // of the virtual cluster, where it changes
 };
 
 class Decider {

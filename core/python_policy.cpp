@@ -344,6 +344,7 @@ public:
             verdict.notes.push_back({nb::cast<JobId>(note[0]), note[2].is_none() ? std::int64_t{NONE} : nb::cast<Ms>(note[2]),
                                      nb::cast<std::vector<std::int64_t>>(note[1])});
         }
+        if (!found[8].is_none()) verdict.memory = nb::cast<std::vector<std::int64_t>>(found[8]);
         return verdict;
     }
 
@@ -369,7 +370,7 @@ private:
         } at_the_end{*lease};
         return question(view.now_ms, view.home, view.knobs, JobHandles{lease, view.pending, &view.submit_ms},
                         JobHandles{lease, view.running, &view.submit_ms}, nb::cast(view.free_gpus), view.job_ms,
-                        optional(view.review_ms));
+                        optional(view.review_ms), nb::tuple(nb::cast(view.memory)));
     }
 
     std::shared_ptr<const Facts> facts_;

@@ -33,6 +33,7 @@ void Engine::carry_out(Partition& part, Verdict& verdict) {
         care.note.swap(note.note);
         care.promise_ms = note.promise_ms;
     }
+    if (verdict.memory) part.memory.swap(*verdict.memory);
     for (const auto& [id, share] : verdict.resizes) resize(part, at(id), share);
     for (const JobId id : verdict.lost) give_back(part, at(id));
     for (const auto& [id, until_ms, beside] : verdict.terms) at(id).partner = beside;

@@ -27,6 +27,7 @@ SavedState Engine::save() {
         saved.dirty.push_back(part.dirty);
         saved.reviews_ms.push_back(part.review_ms);
         saved.job_ms.push_back(part.job_ms);
+        saved.memories.push_back(part.memory);
     }
     saved.completed_gpu_ms = completed_;
     saved.sampled = sampled_;
@@ -76,6 +77,7 @@ void Engine::restore(const SavedState& saved) {
         parts_[home].dirty = saved.dirty[home];
         parts_[home].review_ms = saved.reviews_ms[home];
         parts_[home].job_ms = saved.job_ms[home];
+        parts_[home].memory = saved.memories[home];
         parts_[home].counted_ms = now_ms_;
         if (is_whole_pass()) parts_[home].lease_due_ms = lease_due_ms(parts_[home], now_ms_);
         any_dirty = any_dirty || saved.dirty[home];

@@ -15,8 +15,10 @@ from trimtab.profile import PairSpeeds, Profile
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
+from trimtab.site import PLAIN_SITE, Site
 
 COLUMNS = ("job", "submit_s", "duration_s", "gpus", "vc", "skew", "spread_speed", "model")
+COLUMNS += ("user", "account", "qos", "limit_s")
 
 
 def jobs(table: str) -> Workload:
@@ -33,6 +35,10 @@ def jobs(table: str) -> Workload:
             skew_ppm=_ppm(cell.get("skew", "1")),
             spread_ppm=_ppm(cell.get("spread_speed", ".5")),
             profile=Profile(model=cell["model"]) if "model" in cell else None,
+            user=cell.get("user"),
+            account=cell.get("account"),
+            qos=cell.get("qos"),
+            limit_ms=_thousandths(cell["limit_s"]) if cell.get("limit_s", "-") != "-" else None,
         )
         for cell in cells
     ]
@@ -55,6 +61,7 @@ def run(
     completed_gpu_s: Sequence[int] = (),
     speeds: PairSpeeds | None = None,
     pace: Pace | None = None,
+    site: Site = PLAIN_SITE,
 ) -> Engine:
     """Run to the end, by the index and by the policy's own `decide`; both must give the same events.
 
@@ -66,6 +73,7 @@ def run(
         estimates_s: What the policy is told about run times, the truth if None.
         completed_gpu_s: GPU-seconds of jobs that completed before the first one arrives.
         speeds: What sharing GPUs costs. pace: The forecast of submissions.
+        site: What partitions, qualities of service and accounts are worth.
     """
     found = find_policy(policy) if isinstance(policy, str) else policy
     start = Knobs({**found.space.defaults, **(knobs or {})})
@@ -78,6 +86,7 @@ def run(
         completed_gpu_ms=tuple(1000 * one for one in completed_gpu_s),
         speeds=speeds,
         pace=pace,
+        site=site,
     )
     engines = []
     for by_the_book in (False, True):

@@ -20,6 +20,7 @@ from trimtab.profile import CUTS, Cuts, PairSpeeds, Profile
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.state import Environment
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
+from trimtab.site import PLAIN_SITE, Site
 
 # Run times and gaps that meet on instants, thresholds and ends of safe times, and some that do not.
 _SPANS_MS = (0, 1, 999, 7_000, 10_000, 15_000, 20_000, 30_000, 60_000, 61_003, 120_000, 250_001, 3_600_000)
@@ -138,6 +139,7 @@ class Case:
     updates: tuple[tuple[int, Knobs], ...] = ()
     speeds: PairSpeeds | None = None
     pace: Pace | None = None
+    site: Site = PLAIN_SITE
 
     @property
     def policy(self) -> Policy:
@@ -155,6 +157,7 @@ class Case:
             completed_gpu_ms=self.completed_gpu_ms,
             speeds=self.speeds,
             pace=self.pace,
+            site=self.site,
         )
 
     def engine(self, *, by_the_book: bool = False, policy: Policy | None = None) -> Engine:

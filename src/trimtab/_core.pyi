@@ -1,6 +1,6 @@
 """The compiled core as Python sees it, used through `simulate/fast.py`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -157,6 +157,43 @@ class SensaRules:
 
 def sensascale(rules: SensaRules) -> Decider: ...
 
+class SlurmFormula:
+    def __init__(
+        self,
+        age: int,
+        fairshare: int,
+        size: int,
+        partition: int,
+        qos: int,
+        tres: int,
+        max_age_ms: int,
+        favors_small: int,
+        minute_decay: int,
+        period_ms: int,
+    ) -> None: ...
+
+class SlurmPreempts:
+    none: SlurmPreempts
+    partition: SlurmPreempts
+    qos: SlurmPreempts
+
+class SlurmRules:
+    formula: SlurmFormula
+    depth: int
+    interval_ms: int
+    rest_ms: int
+    fills: bool
+    fill_ms: int
+    window_ms: int
+    resolution_ms: int
+    test_max: int
+    user_max: int
+    start_max: int
+    preempts: SlurmPreempts
+    exempt_ms: int
+
+def slurm(rules: SlurmRules) -> Decider: ...
+
 class JobHandles:
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[JobView]: ...
@@ -194,6 +231,12 @@ def add_hooks(plan: Plan, policy: str, facts: Sequence[JobFacts], told: PolicyPl
 class Workload:
     @property
     def widths(self) -> list[int]: ...
+    def add_claims(
+        self,
+        claims: Sequence[tuple[int, int, int, int, int, int, int, int]],
+        preempts: Sequence[Sequence[int]],
+        shares: Mapping[int, int],
+    ) -> None: ...
     def add_wants(
         self,
         service: Shorts,

@@ -12,6 +12,7 @@ from trimtab.curve import FULL_SPEED_PPM, Curve, Share, total
 from trimtab.errors import ConfigError
 from trimtab.job import Jobs, JobView, Nodes
 from trimtab.profile import PairSpeeds
+from trimtab.site import PLAIN_SITE, Site
 from trimtab.toml import toml_table
 
 Placement = Literal["count", "consolidated", "relaxed"]
@@ -373,6 +374,8 @@ class ClusterView:
         completed_gpu_ms: Services of completed jobs, where the policy asks for them.
         job_ms: Integral of the number of active jobs over time, up to now, in job x ms.
         review_ms: The review the policy asked for last, None if it asked for none; now if it is this one.
+        memory: What the policy wrote down about the virtual cluster last; it alone knows what it means.
+        site: What partitions, qualities of service and accounts are worth.
     """
 
     now_ms: int
@@ -385,3 +388,5 @@ class ClusterView:
     review_ms: int | None = None
     speeds: PairSpeeds | None = None
     pace: Pace | None = None
+    memory: tuple[int, ...] = ()
+    site: Site = PLAIN_SITE

@@ -91,6 +91,9 @@ class JobFacts(NamedTuple):
     profile: Profile | None = None  # what it is measured to use; a policy that profiles looks only afterwards
     service: Service = BEST_EFFORT
     curve: Curve | None = None  # its speed by CPU and memory, as far as is known; None: they do not matter
+    limit_ms: int | None = None  # a job that runs longer is ended then; None for no limit
+    account: str | None = None  # to whom its GPU time is charged
+    qos: str | None = None  # the quality of service it asks for
 
     def submitted(self, submit_ms: int) -> JobFacts:
         """Return what the same job is if it is submitted at another instant: its deadlines move along."""

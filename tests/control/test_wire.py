@@ -84,6 +84,9 @@ def facts(draw: st.DrawFn) -> JobFacts:
         profile=draw(st.one_of(st.none(), profile)),
         service=Service(kind, deadlines, tuple(draw(ppm) for _ in deadlines)),
         curve=draw(st.one_of(st.none(), st.just(Curve(cores, sizes, rows, draw(ppm))))),
+        limit_ms=draw(st.one_of(st.none(), st.integers(1, 10**12))),
+        account=draw(texts),
+        qos=draw(texts),
     )
 
 

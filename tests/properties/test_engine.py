@@ -18,6 +18,7 @@ from trimtab.errors import ConfigError
 from trimtab.job import JobFacts
 from trimtab.knobs import Knobs
 from trimtab.policies import tiresias
+from trimtab.policies.catalog import POLICIES
 from trimtab.policies.tiresias import Tiresias
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.state import Snapshot
@@ -100,9 +101,10 @@ def _follow(ledger: replay.Ledger, engine: Engine) -> None:
 
 
 @examples(100)
-@given(some.cases(placements=["count"]))
+@given(some.cases([name for name in POLICIES if name != "slurm"], placements=["count"]))
 def test_no_gpus_idle_that_a_waiting_job_could_use(case):
-    """After a pass of a policy that skips, what is free is less than the narrowest waiting job needs."""
+    """After a pass of a policy that skips, what is free is less than the narrowest waiting job needs. Slurm
+    keeps places for who comes first, and lets a job wait for the next pass."""
     case = replace(case, knobs=_with(case, backfill="skip", quantum=0, auction_delay=0, fill_every=0))
     engine = case.done()
     ledger = replay.ledger_of(case)

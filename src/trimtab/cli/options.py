@@ -34,8 +34,10 @@ from trimtab.simulate.models import MODELS, assign_models, notes_of
 from trimtab.simulate.run import COST_S_MAX, CURVE_NOISE_MAX, ESTIMATES, NO_CURVES, World, noise_of
 from trimtab.simulate.speed import BUILTIN
 from trimtab.simulate.speed_files import open_speeds
+from trimtab.site import Site
 from trimtab.studies.ablations import ABLATIONS
 from trimtab.studies.lines import Plan
+from trimtab.traces.files import read
 from trimtab.traces.loader import load
 from trimtab.traces.spans import duration_ms
 from trimtab.traces.trace import Trace
@@ -80,6 +82,9 @@ CurveNoise = Annotated[
 ]
 AdjustCost = Annotated[
     float, typer.Option("--adjust-cost-s", help="Seconds a change of CPU and memory costs a running job.")
+]
+SiteFile = Annotated[
+    str, typer.Option("--site", help="TOML: what partitions, qualities of service and accounts are worth.")
 ]
 CoresPerNode = Annotated[
     int | None,
@@ -261,6 +266,7 @@ def make_world(
     mix: str = USUAL_MIX,
     curve_noise: float = 0.0,
     adjust_cost_s: float = 0.0,
+    site: str = "",
 ) -> World:
     """Check what all policies of a comparison share.
 
@@ -269,6 +275,8 @@ def make_world(
         ConfigError: If a number is out of range.
         InputError: If the file of speeds or of curves cannot be used.
     """
+    if site:
+        Site.from_toml(site)
     if placement not in PLACEMENTS:
         raise UnknownName("placement", placement, PLACEMENTS)
     noise_of(estimates)
@@ -302,6 +310,8 @@ def make_world(
         mix=mix,
         curve_noise=curve_noise,
         adjust_cost_s=adjust_cost_s,
+        site=site,
+        site_sha256=read(site).sha256 if site else "",
     )
 
 

@@ -179,6 +179,7 @@ def _opened(path: Path, quiet: bool) -> tuple[Recorded, Request]:
     o.make_world(
         *(world.placement, cost, world.estimates, speed, world.seed, world.engine),
         *(world.speeds, world.models, world.curves, world.mix, world.curve_noise, world.adjust_cost_s),
+        world.site,
     )
     check_size(request.cluster)
     check_names(request.lines, request.ablate)

@@ -37,6 +37,7 @@ def simulate(
     mix: o.MixText = USUAL_MIX,
     curve_noise: o.CurveNoise = 0.0,
     adjust_cost_s: o.AdjustCost = 0.0,
+    site: o.SiteFile = "",
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -54,7 +55,7 @@ def simulate(
     show.check_writable([report, jobs_out, timeline_out])
     world = o.make_world(
         *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
-        *(curves, mix, curve_noise, adjust_cost_s),
+        *(curves, mix, curve_noise, adjust_cost_s, site),
     )
     name, knobs = o.read_policy(policy, knob, preset)
     machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
@@ -98,6 +99,7 @@ def compare(
     mix: o.MixText = USUAL_MIX,
     curve_noise: o.CurveNoise = 0.0,
     adjust_cost_s: o.AdjustCost = 0.0,
+    site: o.SiteFile = "",
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -115,7 +117,7 @@ def compare(
     show.check_writable([report, jobs_out, timeline_out])
     world = o.make_world(
         *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
-        *(curves, mix, curve_noise, adjust_cost_s),
+        *(curves, mix, curve_noise, adjust_cost_s, site),
     )
     chosen = o.read_policies(policy, knob, preset)
     machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)

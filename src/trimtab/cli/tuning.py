@@ -79,6 +79,7 @@ def tune(
     mix: o.MixText = USUAL_MIX,
     curve_noise: o.CurveNoise = 0.0,
     adjust_cost_s: o.AdjustCost = 0.0,
+    site: o.SiteFile = "",
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     seed: o.Seed = 0,
@@ -101,7 +102,7 @@ def tune(
     """
     world = o.make_world(
         *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
-        *(curves, mix, curve_noise, adjust_cost_s),
+        *(curves, mix, curve_noise, adjust_cost_s, site),
     )
     plan = o.make_plan(objective, sampler, budget, "1h", arrivals_horizon, run_on, threshold, dwell)
     count = o.make_workers(executor, workers, address)
@@ -178,6 +179,7 @@ def evaluate(
     mix: o.MixText = USUAL_MIX,
     curve_noise: o.CurveNoise = 0.0,
     adjust_cost_s: o.AdjustCost = 0.0,
+    site: o.SiteFile = "",
     thin: o.Thin = None,
     engine: o.Engine = "auto",
     tie_seeds: o.TieSeeds = 0,
@@ -217,7 +219,7 @@ def evaluate(
     records.check_outputs(journal, graph, wanted)
     world = o.make_world(
         *(placement, restart_cost_s, estimates, spread_speed, seed, engine, speeds, models),
-        *(curves, mix, curve_noise, adjust_cost_s),
+        *(curves, mix, curve_noise, adjust_cost_s, site),
     )
     plan = o.make_plan(objective, sampler, budget, interval, arrivals_horizon, run_on, threshold, dwell)
     plan = replace(o.with_forecasts(plan, arrivals, futures, background, aggregate), realised=realised)
@@ -361,7 +363,7 @@ def print_evaluation(found: Evaluation) -> None:
 
 
 def _measured(found: Evaluation) -> str:
-    told = {name: found.settings[name] for name in ("speeds", "models") if name in found.settings}
+    told = {name: found.settings[name] for name in ("speeds", "models", "site") if name in found.settings}
     return "".join(f"; {name}: {value}" for name, value in told.items())
 
 

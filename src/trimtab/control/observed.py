@@ -73,6 +73,7 @@ def observe(policy: str, cluster: Cluster, knobs: Knobs, now_ms: int, jobs: Sequ
         sampled=(0, now_ms),
         estimator=None,
         job_ms=(0,) * count,
+        memories=((),) * count,
     )
     return State(snapshot, tuple(job.facts.label for job in views))
 

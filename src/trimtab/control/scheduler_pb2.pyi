@@ -141,7 +141,7 @@ class NodeGpus(_message.Message):
     def __init__(self, node: _Optional[int] = ..., gpus: _Optional[int] = ...) -> None: ...
 
 class JobFacts(_message.Message):
-    __slots__ = ("label", "submit_ms", "gpus", "vc", "user", "name", "skew_ppm", "spread_ppm", "profile", "service", "curve")
+    __slots__ = ("label", "submit_ms", "gpus", "vc", "user", "name", "skew_ppm", "spread_ppm", "profile", "service", "curve", "limit_ms", "account", "qos")
     LABEL_FIELD_NUMBER: _ClassVar[int]
     SUBMIT_MS_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +153,9 @@ class JobFacts(_message.Message):
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
     CURVE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_MS_FIELD_NUMBER: _ClassVar[int]
+    ACCOUNT_FIELD_NUMBER: _ClassVar[int]
+    QOS_FIELD_NUMBER: _ClassVar[int]
     label: str
     submit_ms: int
     gpus: int
@@ -164,7 +167,10 @@ class JobFacts(_message.Message):
     profile: Profile
     service: Service
     curve: Curve
-    def __init__(self, label: _Optional[str] = ..., submit_ms: _Optional[int] = ..., gpus: _Optional[int] = ..., vc: _Optional[str] = ..., user: _Optional[str] = ..., name: _Optional[str] = ..., skew_ppm: _Optional[int] = ..., spread_ppm: _Optional[int] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., curve: _Optional[_Union[Curve, _Mapping]] = ...) -> None: ...
+    limit_ms: int
+    account: str
+    qos: str
+    def __init__(self, label: _Optional[str] = ..., submit_ms: _Optional[int] = ..., gpus: _Optional[int] = ..., vc: _Optional[str] = ..., user: _Optional[str] = ..., name: _Optional[str] = ..., skew_ppm: _Optional[int] = ..., spread_ppm: _Optional[int] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., curve: _Optional[_Union[Curve, _Mapping]] = ..., limit_ms: _Optional[int] = ..., account: _Optional[str] = ..., qos: _Optional[str] = ...) -> None: ...
 
 class Profile(_message.Message):
     __slots__ = ("model", "gpu_util", "gmem_util", "gmem_mib", "amp")
@@ -281,14 +287,16 @@ class Engine(_message.Message):
     def __init__(self, arrived: _Optional[int] = ..., places: _Optional[_Iterable[int]] = ..., tick_anchor_ms: _Optional[int] = ..., vcs: _Optional[_Iterable[_Union[VirtualClusterState, _Mapping]]] = ..., completed_gpu_ms: _Optional[_Iterable[int]] = ..., sampled: _Optional[int] = ..., sampled_ms: _Optional[int] = ..., crossing: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class VirtualClusterState(_message.Message):
-    __slots__ = ("dirty", "review_ms", "job_ms")
+    __slots__ = ("dirty", "review_ms", "job_ms", "memory")
     DIRTY_FIELD_NUMBER: _ClassVar[int]
     REVIEW_MS_FIELD_NUMBER: _ClassVar[int]
     JOB_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
     dirty: bool
     review_ms: int
     job_ms: int
-    def __init__(self, dirty: _Optional[bool] = ..., review_ms: _Optional[int] = ..., job_ms: _Optional[int] = ...) -> None: ...
+    memory: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, dirty: _Optional[bool] = ..., review_ms: _Optional[int] = ..., job_ms: _Optional[int] = ..., memory: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StreamJobEventsRequest(_message.Message):
     __slots__ = ("after", "most")

@@ -39,7 +39,7 @@ _ENGINE_JOB = (
     *("first_ms", "promotions", "shielded", "lease_start_ms", "lease_end_ms", "renewal_ms", "submit_job_ms"),
     *("partner", "until_ms", "resized_ms", "resizes", "promise_ms", "stamp"),
 )
-_FACTS = ("vc", "user", "name", "skew_ppm", "spread_ppm")
+_FACTS = ("vc", "user", "name", "skew_ppm", "spread_ppm", "limit_ms", "account", "qos")
 _KEY = re.compile(r"[!-~]{1,200}")
 _PROFILE = ("model", "gpu_util", "gmem_util", "gmem_mib")
 
@@ -207,6 +207,8 @@ def read_facts(message: pb.JobFacts) -> JobFacts:
     if message.gpus < 1:
         raise Unreadable(f"job {message.label!r:.80} has {message.gpus} GPUs.")
     given: dict[str, Any] = _got(message, _FACTS)
+    if given.get("limit_ms", 1) < 1:
+        raise Unreadable(f"job {message.label!r:.80} has a limit of {given['limit_ms']} ms.")
     if message.HasField("profile"):
         given["profile"] = Profile(**_got(message.profile, _PROFILE), amp=message.profile.amp)
     if message.HasField("service"):
@@ -280,8 +282,9 @@ def pack_state(state: State) -> pb.State:
     engine.places.extend(snapshot.places)
     engine.completed_gpu_ms.extend(snapshot.completed_gpu_ms)
     engine.crossing.extend(snapshot.crossing)
-    for dirty, review_ms, job_ms in zip(snapshot.dirty, snapshot.reviews_ms, snapshot.job_ms, strict=True):
-        engine.vcs.add(dirty=dirty, review_ms=review_ms, job_ms=job_ms)
+    columns = snapshot.dirty, snapshot.reviews_ms, snapshot.job_ms, snapshot.memories
+    for dirty, review_ms, job_ms, memory in zip(*columns, strict=True):
+        engine.vcs.add(dirty=dirty, review_ms=review_ms, job_ms=job_ms, memory=memory)
     return message
 
 
@@ -315,6 +318,7 @@ def read_state(message: pb.State, identity: Identity, space: Space) -> State:
         sampled=(engine.sampled, engine.sampled_ms),
         estimator=None,
         job_ms=tuple(vc.job_ms for vc in engine.vcs),
+        memories=tuple(tuple(vc.memory) for vc in engine.vcs),
         crossing=tuple(engine.crossing),
     )
     return State(snapshot, tuple(job.facts.label for job in jobs))

@@ -18,6 +18,7 @@ from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Policy
 from trimtab.policies.sensascale import SensaScale, SensaScalePlus
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
+from trimtab.policies.slurm import Slurm
 from trimtab.policies.synergy import Synergy
 from trimtab.policies.themis import Themis
 from trimtab.policies.tiresias import Tiresias
@@ -26,7 +27,7 @@ POLICIES: dict[str, type[Policy]] = {
     policy.name: policy
     for policy in (
         *(Fifo, Sjf, Srtf, Srsf, Qssf, Tiresias, Themis, Lucid),
-        *(Edf, Chronus, Synergy, SensaScale, SensaScalePlus),
+        *(Edf, Chronus, Synergy, SensaScale, SensaScalePlus, Slurm),
     )
 }
 

@@ -110,7 +110,18 @@ class Note:
     promise_ms: int | None = None
 
 
-Decision = Start | Preempt | Lease | Resize | Note
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Write down what the policy must know of this virtual cluster later, in place of what it wrote before.
+
+    The engine keeps it with the virtual cluster, in snapshots as well, and gives it back as
+    `ClusterView.memory`. It is for what outlives the jobs, such as what users have consumed.
+    """
+
+    memory: tuple[int, ...]
+
+
+Decision = Start | Preempt | Lease | Resize | Note | Remember
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ from trimtab.cluster import ClusterView, FreeMap, VirtualCluster
 from trimtab.curve import NOTHING, Share
 from trimtab.errors import ConfigError, TrimtabError
 from trimtab.job import JobView, Nodes
-from trimtab.policies.policy import Decision, Lease, Note, Policy, Preempt, Resize, Start
+from trimtab.policies.policy import Decision, Lease, Note, Policy, Preempt, Remember, Resize, Start
 from trimtab.timeline import seconds
 
 Find = Callable[[int], JobView | None]
@@ -27,6 +27,7 @@ class Verdict:
     Attributes:
         lost: Running jobs that lose their GPUs.
         places: The GPUs of those that get some, in order. shares: CPU and memory where they were told.
+        memory: What is to be remembered of the virtual cluster, None for what is remembered already.
     """
 
     lost: list[int] = field(default_factory=list)
@@ -35,6 +36,7 @@ class Verdict:
     resizes: list[Resize] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    memory: tuple[int, ...] | None = None
 
 
 @contextmanager
@@ -85,10 +87,10 @@ def check_decisions(
             lost.append(job.id)
             if job.partner is None or job.partner in lost:
                 free.give(job.nodes)
-        elif not isinstance(decision, Start | Lease | Resize | Note):
+        elif not isinstance(decision, Start | Lease | Resize | Note | Remember):
             raise ConfigError(
-                f"policy {policy} decides {decision!r}, which is none of Start, Preempt, Lease, Resize and "
-                "Note; the run ends here."
+                f"policy {policy} decides {decision!r}, which is none of Start, Preempt, Lease, Resize, Note "
+                "and Remember; the run ends here."
             )
     shared: set[int] = set()
     for decision in decisions:
@@ -116,6 +118,8 @@ def check_decisions(
             verdict.resizes.append(_resize(policy, decision, running, verdict, may_share))
         elif isinstance(decision, Note):
             verdict.notes.append(_note(policy, decision, pending, running))
+        elif isinstance(decision, Remember):
+            verdict.memory = _memory(policy, decision)
     return verdict
 
 
@@ -158,9 +162,23 @@ def _note(policy: str, note: Note, pending: Find, running: Find) -> Note:
     values = (*note.note, 0 if note.promise_ms is None else note.promise_ms)
     if job is None:
         raise _refusal(policy, note, job, "it is neither pending nor running here")
-    if any(type(value) is not int or abs(value) > _MOST_NOTED for value in values):
+    if not all(map(_is_noted, values)):
         raise _refusal(policy, note, job, f"{note.note!r} and its promise must be whole numbers of 63 bits")
     return note
+
+
+def _memory(policy: str, decision: Remember) -> tuple[int, ...]:
+    odd = [value for value in decision.memory if not _is_noted(value)]
+    if odd:
+        raise ConfigError(
+            f"policy {policy} asks to remember {odd[0]!r:.80}, which is no whole number of 63 bits; "
+            "the run ends here."
+        )
+    return decision.memory
+
+
+def _is_noted(value: object) -> bool:
+    return type(value) is int and abs(value) <= _MOST_NOTED
 
 
 def check_shares(verdict: Verdict, running: Iterable[JobView], vc: VirtualCluster, policy: str) -> None:
@@ -245,7 +263,9 @@ def check_review(review_ms: int | None, now_ms: int, policy: str) -> int | None:
     return review_ms
 
 
-def _refusal(policy: str, decision: Decision, job: JobView | None, rule: str) -> ConfigError:
+def _refusal(
+    policy: str, decision: Start | Preempt | Lease | Resize | Note, job: JobView | None, rule: str
+) -> ConfigError:
     verb = type(decision).__name__.lower()
     who = f"id {decision.job_id!r}" if job is None else job.facts.label
     return ConfigError(f"policy {policy} asks to {verb} job {who}: {rule}; the run ends here.")

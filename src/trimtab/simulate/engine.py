@@ -17,7 +17,7 @@ from trimtab.curve import FULL_SPEED_PPM, Share
 from trimtab.errors import ConfigError, InvariantError, Thrashing
 from trimtab.job import JobState, JobView, Move, Nodes
 from trimtab.knobs import Knobs
-from trimtab.policies.policy import Plan, Policy, QueuePolicy, is_key, plan_of
+from trimtab.policies.policy import Plan, Policy, QueuePolicy, Remember, is_key, plan_of
 from trimtab.simulate.decisions import answerable, check_review, lease_due_ms
 from trimtab.simulate.partition import FIRST_RUNNING_PLACE, Partition, queue_order, runs_first
 from trimtab.simulate.queue import JobClass
@@ -142,6 +142,7 @@ class Engine:
             dirty=tuple(part.dirty for part in self._parts),
             reviews_ms=tuple(part.review_ms for part in self._parts),
             job_ms=tuple(part.count(self.now_ms, 0) for part in self._parts),
+            memories=tuple(part.memory for part in self._parts),
             completed_gpu_ms=tuple(self._completed),
             sampled=self._sampled,
             estimator=self._estimator.fork() if self._estimator else None,
@@ -521,11 +522,11 @@ class Engine:
         part.review_ms, part.lease_due_ms = review_ms, lease_ms
 
     def _decide(self, part: Partition) -> bool:
-        """Ask a whole-pass policy and do what it says; return whether that is nothing."""
+        """Ask a whole-pass policy and do what it says; return whether that is nothing but remembering."""
         view = self._view(part)
         decisions = list(self.policy.decide(view, self.knobs))
         carry_out(self, part, view, decisions)
-        return not decisions
+        return all(isinstance(one, Remember) for one in decisions)
 
     def _view(self, part: Partition) -> ClusterView:
         return part.view(self.now_ms, tuple(self._completed[: self._sampled[0]]), self.environment)
@@ -668,6 +669,7 @@ class Engine:
         for home, part in enumerate(self._parts):
             part.dirty = snapshot.dirty[home]
             part.job_ms, part.counted_ms = snapshot.job_ms[home], self.now_ms
+            part.memory = snapshot.memories[home]
             part.active = sum(job.facts.members for job in snapshot.jobs if job.home == home)
             due_ms = None if self._indexed else lease_due_ms(self._view(part), self.now_ms)
             self._await(part, snapshot.reviews_ms[home], due_ms)

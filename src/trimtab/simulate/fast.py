@@ -31,13 +31,14 @@ from trimtab.policies.fifo import Fifo
 from trimtab.policies.lucid import Lucid
 from trimtab.policies.policy import Plan, Policy, QueuePolicy, plan_of, ppm
 from trimtab.policies.shortest import Qssf, Sjf, Srsf, Srtf
+from trimtab.policies.slurm import Slurm
 from trimtab.policies.themis import Rules, Themis
 from trimtab.policies.tiresias import Tiresias
 from trimtab.profile import PairSpeeds
 from trimtab.simulate.deadlines import Deadlines
 from trimtab.simulate.decisions import answerable
 from trimtab.simulate.fast_lucid import core_pace, core_pairing, core_rules, pairing_refusal
-from trimtab.simulate.native import add_wants, is_native, native_decider
+from trimtab.simulate.native import add_claims, add_wants, is_native, native_decider
 from trimtab.simulate.own_policies import Asked, add_hooks
 from trimtab.simulate.state import Environment, Outcomes, Record, Snapshot
 from trimtab.simulate.workload import Estimator, OracleEstimator, Workload
@@ -365,6 +366,7 @@ class FastEngine:
                 "sampled": snapshot.sampled,
                 "reviews_ms": snapshot.reviews_ms,
                 "job_ms": snapshot.job_ms,
+                "memories": snapshot.memories,
                 "crossing": snapshot.crossing,
             }
         )
@@ -401,6 +403,8 @@ class FastEngine:
             _homes(workload, cluster),
         )
         add_wants(core_workload, workload)
+        if type(policy) is Slurm:
+            add_claims(core_workload, workload, environment.site)
         with self._answerable(facts[0].submit_ms if facts else 0):
             self._core = self._make_core(core_workload, knobs, timeline, sample_gpu_ms)
 
@@ -465,6 +469,7 @@ class FastEngine:
             dirty=state["dirty"],
             reviews_ms=state["reviews_ms"],
             job_ms=state["job_ms"],
+            memories=state["memories"],
             completed_gpu_ms=state["completed_gpu_ms"],
             sampled=state["sampled"],
             estimator=self._estimator.fork() if self._estimator else None,

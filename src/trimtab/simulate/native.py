@@ -16,8 +16,13 @@ from trimtab.policies.chronus import Rules as ChronusRules
 from trimtab.policies.policy import Policy
 from trimtab.policies.sensascale import SensaScale, SensaScalePlus
 from trimtab.policies.sensascale_knobs import BACKFILLS, BE_ORDERS, ORDERS, REFERENCES, SCOPES, Rules
+from trimtab.policies.slurm import UNLIMITED_MS, Slurm
+from trimtab.policies.slurm_knobs import PREEMPT_NONE, PREEMPT_PARTITION, PREEMPT_QOS
+from trimtab.policies.slurm_knobs import Rules as SlurmRules
+from trimtab.policies.slurm_usage import PPM, association_of, number_of
 from trimtab.policies.synergy import Synergy
 from trimtab.simulate.workload import Workload
+from trimtab.site import Site
 
 if TYPE_CHECKING:
     from trimtab import _core
@@ -72,12 +77,27 @@ def _sensascale(knobs: Knobs) -> _core.Decider:
     return _core.sensascale(rules)
 
 
+def _slurm(knobs: Knobs) -> _core.Decider:
+    from trimtab import _core
+
+    told, rules = SlurmRules.of(knobs), _core.SlurmRules()
+    rules.formula = _core.SlurmFormula(*told.formula)
+    rules.depth, rules.interval_ms, rules.rest_ms = told.depth, told.interval_ms, told.rest_ms
+    rules.fills, rules.fill_ms, rules.window_ms = told.fills, told.fill_ms, told.window_ms
+    rules.resolution_ms, rules.test_max = told.resolution_ms, told.test_max
+    rules.user_max, rules.start_max = told.user_max, told.start_max
+    preempts = {PREEMPT_NONE: "none", PREEMPT_PARTITION: "partition", PREEMPT_QOS: "qos"}
+    rules.preempts, rules.exempt_ms = getattr(_core.SlurmPreempts, preempts[told.preempts]), told.exempt_ms
+    return _core.slurm(rules)
+
+
 # Policy -> its twin in the core under some knobs; None where Python is asked, which only some policies need.
 NATIVE: dict[type[Policy], Callable[[Knobs], _core.Decider | None]] = {
     Chronus: _chronus,
     Synergy: _synergy,
     SensaScale: _sensascale,
     SensaScalePlus: _sensascale,
+    Slurm: _slurm,
 }
 ASKED_AT_TIMES: frozenset[type[Policy]] = frozenset({Chronus, Synergy})
 
@@ -113,6 +133,21 @@ def add_wants(core_workload: _core.Workload, workload: Workload) -> None:
         curves.places[len(facts) :],
         [_told(curve) for curve in curves.kinds],
     )
+
+
+def add_claims(core_workload: _core.Workload, workload: Workload, site: Site) -> None:
+    """Tell the core who wants the jobs, and what that is worth to the site."""
+    qualities = _Numbers[str]([one.qos or "" for one in workload.facts])
+    claims = []
+    for one, qos in zip(workload.facts, qualities.places.tolist(), strict=True):
+        partition, quality = site.partition(one.vc), site.qos(one.qos)
+        limit_ms = UNLIMITED_MS if one.limit_ms is None else one.limit_ms
+        factors_ppm = PPM * partition.factor // site.factor_max, PPM * quality.priority // site.qos_max
+        claims.append((limit_ms, *association_of(one), partition.tier, *factors_ppm, quality.priority, qos))
+    names = qualities.kinds
+    preempts = [[names.index(one) for one in site.qos(name).preempts if one in names] for name in names]
+    shares = {number_of(account): share for account, share in site.shares.items()}
+    core_workload.add_claims(claims, preempts, shares)
 
 
 def _told(curve: Curve | None) -> tuple[tuple[int, ...], tuple[int, ...], list[int], int]:

@@ -17,6 +17,7 @@ from trimtab.policies.policy import (
     Plan,
     Policy,
     QueuePolicy,
+    Remember,
     Start,
     by_arrival,
     graded_change_ms,
@@ -29,7 +30,7 @@ from trimtab.simulate.state import Environment
 if TYPE_CHECKING:
     from trimtab import _core
 
-# What the core is told of a whole pass: whether nothing is decided, who loses GPUs, who gets which, for whom
+# What the core is told of a whole pass: whether nothing is done, who loses GPUs, who gets which, for whom
 # that ends at an instant or is beside another job; leases; CPU and memory of those that start, then of those
 # that run (-1 cores: the proportional part); notes.
 Told = tuple[
@@ -41,6 +42,7 @@ Told = tuple[
     list[tuple[int, int, int]],
     list[tuple[int, int, int]],
     list[tuple[int, tuple[int, ...], int | None]],
+    tuple[int, ...] | None,
 ]
 
 
@@ -89,13 +91,14 @@ class Asked:
         free: list[int],
         job_ms: int,
         review_ms: int | None,
+        memory: tuple[int, ...],
     ) -> Told:
         """Return the policy's decisions, checked."""
-        view = self._view(now_ms, home, pending, running, free, job_ms, review_ms)
+        view = self._view(now_ms, home, pending, running, free, job_ms, review_ms, memory)
         chosen = self._knobs_of(knobs)
         decisions = list(self._policy.decide(view, chosen))
         if not decisions:
-            return True, [], [], [], [], [], [], []
+            return True, [], [], [], [], [], [], [], None
         free_map = self._free_map(home, free)
         name, may_share = self._policy.name, plan_of(self._policy, chosen).gives_shares
         verdict = check_decisions(
@@ -109,7 +112,7 @@ class Asked:
             if isinstance(one, Start) and (one.until_ms is not None or one.beside is not None)
         ]
         return (
-            False,
+            all(isinstance(one, Remember) for one in decisions),
             verdict.lost,
             list(verdict.places.items()),
             terms,
@@ -117,6 +120,7 @@ class Asked:
             [(job_id, *share) for job_id, share in verdict.shares.items()],
             [(one.job_id, *(one.share or (-1, 0))) for one in verdict.resizes],
             [(one.job_id, one.note, one.promise_ms) for one in verdict.notes],
+            verdict.memory,
         )
 
     def next_review_ms(
@@ -129,9 +133,10 @@ class Asked:
         free: list[int],
         job_ms: int,
         review_ms: int | None,
+        memory: tuple[int, ...],
     ) -> int | None:
         """Return when the policy wants to be asked again, checked."""
-        view = self._view(now_ms, home, pending, running, free, job_ms, review_ms)
+        view = self._view(now_ms, home, pending, running, free, job_ms, review_ms, memory)
         next_ms = self._policy.next_review_ms(view, self._knobs_of(knobs))
         return check_review(next_ms, now_ms, self._policy.name)
 
@@ -144,10 +149,11 @@ class Asked:
         free: list[int],
         job_ms: int,
         review_ms: int | None,
+        memory: tuple[int, ...],
     ) -> ClusterView:
         vc = self._cluster.vcs[home]
         free_map, world = self._free_map(home, free), self._world
-        told = self._completed_gpu_ms, job_ms, review_ms, world.speeds, world.pace
+        told = self._completed_gpu_ms, job_ms, review_ms, world.speeds, world.pace, memory, world.site
         return ClusterView(now_ms, vc, pending, running, free_map, *told)
 
     def _free_map(self, home: int, free: list[int]) -> FreeMap:

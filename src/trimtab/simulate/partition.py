@@ -39,6 +39,7 @@ class Partition:
         review_ms: When a whole-pass policy wants to be asked again.
         lease_due_ms: When it is asked because a lease ends.
         job_ms: Integral of the number of active jobs over time, in job x ms, up to `counted_ms`.
+        memory: What a whole-pass policy wrote down about it.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Partition:
         self.review_ms: int | None = None
         self.lease_due_ms: int | None = None
         self.job_ms = self.counted_ms = self.active = 0
+        self.memory: tuple[int, ...] = ()
         self._jobs = jobs
         self.rebuild(1, preemptive=False)
 
@@ -118,6 +120,8 @@ class Partition:
             self.review_ms,
             world.speeds,
             world.pace,
+            self.memory,
+            world.site,
         )
 
     def free_map(self) -> FreeMap:

@@ -29,7 +29,9 @@ from trimtab.simulate.speed import BUILTIN, SpeedTable
 from trimtab.simulate.speed_files import open_speeds
 from trimtab.simulate.state import Environment, flat_restart
 from trimtab.simulate.workload import Estimator, NoisyEstimator, OracleEstimator, Workload
+from trimtab.site import PLAIN_SITE, Site
 from trimtab.timeline import Timeline
+from trimtab.traces.files import read
 from trimtab.traces.trace import Provenance, Trace
 from trimtab.world import Seeds, cpu_s
 
@@ -58,6 +60,8 @@ class World:
         mix: Which models jobs draw that have no curve, see `groups_of`.
         curve_noise: By how much the curves that schedulers know may be off.
         adjust_cost_s: Seconds a job makes no progress when its CPU and memory are changed while it runs.
+        site: The file that says what partitions, qualities of service and accounts are worth, empty for
+            none; with the sha256.
         seed: Root of every random stream.
         engine: auto, compiled or reference; the results are the same.
     """
@@ -76,6 +80,8 @@ class World:
     mix: str = USUAL_MIX
     curve_noise: float = 0.0
     adjust_cost_s: float = 0.0
+    site: str = ""
+    site_sha256: str = ""
 
     def speed_table(self) -> SpeedTable:
         """Return the measured speeds.
@@ -101,6 +107,19 @@ class World:
             raise InputError(f"curves {self.curves}: has changed since; nothing was run.")
         return table
 
+    def site_rules(self) -> Site:
+        """Return what partitions, qualities of service and accounts are worth.
+
+        Raises:
+            ConfigError: If the file cannot be used.
+            InputError: If it is not the one it was.
+        """
+        if not self.site:
+            return PLAIN_SITE
+        if self.site_sha256 not in ("", read(self.site).sha256):
+            raise InputError(f"site {self.site}: has changed since; nothing was run.")
+        return Site.from_toml(self.site)
+
     def workload(self, trace: Trace, seed_order: Sequence[int] | None = None) -> Workload:
         """Return a trace's jobs as schedulers know them and as they really run; see `Workload.of`.
 
@@ -109,13 +128,13 @@ class World:
         """
         table = self.curve_table()
         truth = table.perturbed(self.curve_noise, Seeds(self.seed)) if table and self.curve_noise else None
-        return Workload.of(trace, self.spread_ppm, seed_order, table, truth)
+        return Workload.of(trace, self.spread_ppm, seed_order, table, truth, self.site_rules())
 
     @property
     def measured(self) -> dict[str, str]:
-        """Return `speeds` and `models` as far as they were asked for."""
-        said = {"speeds": self.speeds, "models": self.models}
-        usual = {"speeds": BUILTIN.source, "models": "column"}
+        """Return `speeds`, `models` and `site` as far as they were asked for."""
+        said = {"speeds": self.speeds, "models": self.models, "site": self.site}
+        usual = {"speeds": BUILTIN.source, "models": "column", "site": ""}
         return {name: value for name, value in said.items() if value != usual[name]}
 
     @property
@@ -144,6 +163,7 @@ class World:
             estimator=estimator,
             speeds=self.speed_table(),
             pace=Throughput.of([facts.submit_ms for facts in workload.facts]),
+            site=self.site_rules(),
         )
 
 
@@ -227,6 +247,7 @@ class RunResult:
             "mix": self.world.mix if self.world.curves != NO_CURVES else None,
             "curve_noise": self.world.curve_noise,
             "adjust_cost_s": self.world.adjust_cost_s,
+            "site": self.world.site or None,
             "seed": self.world.seed,
             "cpu_s": self.cpu_s,
             "events": self.events,

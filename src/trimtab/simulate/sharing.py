@@ -36,6 +36,8 @@ def carry_out(engine: Engine, part: Partition, view: ClusterView, decisions: Seq
     for note in verdict.notes:
         engine._jobs[note.job_id].note = note.note
         engine._jobs[note.job_id].promise_ms = note.promise_ms
+    if verdict.memory is not None:
+        part.memory = verdict.memory
     for resize in verdict.resizes:
         _resize(engine, part, engine._jobs[resize.job_id], resize.share)
     for job_id in verdict.lost:

@@ -16,6 +16,7 @@ from trimtab.job import JobView
 from trimtab.knobs import Knobs
 from trimtab.profile import PairSpeeds
 from trimtab.simulate.workload import Estimator, Workload
+from trimtab.site import PLAIN_SITE, Site
 
 # In a column of times: it did not happen. No instant is ever this small; the compiled core says the same.
 NONE_MS = int(np.iinfo(np.int64).min)
@@ -43,6 +44,7 @@ class Environment:
         completed_gpu_ms: Services of jobs completed before the simulation begins.
         speeds: How fast jobs are that share GPUs, None for full speed.
         pace: How many submissions are forecast, None for no forecast.
+        site: What partitions, qualities of service and accounts are worth.
     """
 
     placement: Placement = "consolidated"
@@ -53,6 +55,7 @@ class Environment:
     completed_gpu_ms: tuple[int, ...] = ()
     speeds: PairSpeeds | None = None
     pace: Pace | None = None
+    site: Site = PLAIN_SITE
 
 
 class Update(NamedTuple):
@@ -162,7 +165,8 @@ class Snapshot:
     completed_gpu_ms: tuple[int, ...]
     sampled: tuple[int, int]  # completed services in the plan's sample, and when it was taken (ms)
     estimator: Estimator | None
-    job_ms: tuple[int, ...]  # per virtual cluster, see `ClusterView`
+    job_ms: tuple[int, ...]  # per virtual cluster, see `ClusterView`; so are `memories`
+    memories: tuple[tuple[int, ...], ...]
     crossing: tuple[int, ...] = ()  # running jobs whose level is to be looked at this very instant
 
     def refuse_others(self, workload: Workload) -> None:

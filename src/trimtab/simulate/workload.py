@@ -14,6 +14,7 @@ from trimtab.job import BEST_EFFORT, JobFacts, Service, ServiceClass
 from trimtab.policies.tiresias import MODEL_SKEW_PPM
 from trimtab.profile import Profile
 from trimtab.simulate.curves import CurveTable
+from trimtab.site import PLAIN_SITE, Site
 from trimtab.traces.deadlines import OPTION_VALUES
 from trimtab.traces.trace import Trace
 from trimtab.world import Seeds
@@ -24,13 +25,20 @@ class Workload:
     """Jobs by dense id, in submit order. What only the simulator knows stands beside the facts.
 
     Attributes:
-        duration_ms: How long each job runs with the proportional share of its nodes.
+        duration_ms: How long each job runs with the proportional share of its nodes; a job that would run
+            longer than its limit is ended there, whatever the policy.
         curves: Speed by CPU and memory, where the truth is another than what the facts say; else empty.
     """
 
     facts: Sequence[JobFacts]
     duration_ms: Sequence[int]
     curves: Sequence[Curve | None] = ()
+
+    def __post_init__(self) -> None:
+        """Cut the run times of jobs that have a limit."""
+        pairs = zip(self.facts, self.duration_ms, strict=True)
+        if any(one.limit_ms is not None and one.limit_ms < run_ms for one, run_ms in pairs):
+            object.__setattr__(self, "duration_ms", _within_limits(self.facts, self.duration_ms))
 
     def __len__(self) -> int:
         return len(self.facts)
@@ -47,6 +55,7 @@ class Workload:
         seed_order: Sequence[int] | None = None,
         curves: CurveTable | None = None,
         truth: CurveTable | None = None,
+        site: Site = PLAIN_SITE,
     ) -> Workload:
         """Return a trace's jobs on its output clock (second 0 = `trace.zero_ms`).
 
@@ -56,9 +65,10 @@ class Workload:
             seed_order: A random number a job; jobs of one instant are ordered by it instead of by source.
             curves: Speed by CPU and memory of the models, None where these do not matter.
             truth: The same as it really is, where that is something else.
+            site: Where jobs without a time limit get one by their partition, if they do.
         """
         submit = (trace.column("submit_ms") - trace.zero_ms).tolist()
-        columns = [trace.labels(name) for name in ("vc", "user", "name", "model")]
+        columns = [trace.labels(name) for name in ("vc", "user", "name", "account", "qos", "model")]
         gpus_of = trace.column("gpus").tolist()
         facts = [
             JobFacts(
@@ -68,8 +78,25 @@ class Workload:
                 profile=profile,
                 service=service,
                 curve=None if curves is None else curves.curve(model, gpus),
+                limit_ms=site.partition(vc).limit_ms if limit_ms is None else limit_ms,
+                account=account,
+                qos=qos,
             )
-            for label, submit_ms, gpus, vc, user, name, model, spread, profile, service in zip(
+            for (
+                label,
+                submit_ms,
+                gpus,
+                vc,
+                user,
+                name,
+                account,
+                qos,
+                model,
+                spread,
+                profile,
+                service,
+                limit_ms,
+            ) in zip(
                 trace.labels("job_id"),
                 submit,
                 gpus_of,
@@ -77,6 +104,7 @@ class Workload:
                 _spreads_ppm(trace, spread_ppm),
                 profiles_of(trace),
                 services_of(trace),
+                _limits_ms(trace),
                 strict=True,
             )
         ]
@@ -89,6 +117,20 @@ class Workload:
             facts, durations = [facts[job] for job in order], [durations[job] for job in order]
             true = tuple(true[job] for job in order) if true else ()
         return cls(facts, durations, true)
+
+
+def _within_limits(facts: Sequence[JobFacts], duration_ms: Sequence[int]) -> list[int]:
+    return [
+        run_ms if one.limit_ms is None else min(one.limit_ms, run_ms)
+        for one, run_ms in zip(facts, duration_ms, strict=True)
+    ]
+
+
+def _limits_ms(trace: Trace) -> list[int | None]:
+    """Return the time limits that users asked for, None where a trace tells none."""
+    if "limit_ms" not in trace.jobs.columns:
+        return [None] * len(trace)
+    return [None if one is None or one < 1 else one for one in trace.jobs["limit_ms"].to_list()]
 
 
 def _spreads_ppm(trace: Trace, otherwise_ppm: int) -> list[int]:

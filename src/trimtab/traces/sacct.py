@@ -104,6 +104,8 @@ def _load_text(stored: Stored, source: str, zone: str | None) -> Trace:
         "user": table.get("User"),
         "vc": table.get("Partition"),
         "name": table.get("JobName"),
+        "account": table.get("Account"),
+        "qos": table.get("QOS"),
     }
     sift = start_sift(table, columns, separator="|")
     if ragged:
@@ -150,7 +152,7 @@ def _settle(sift: Sift, table: Table, mapping: dict[str, str], notes: list[str],
         .then(pl.col("duration_ms").max())
         .alias("duration_ms"),
         *(pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).alias(name) for name in _ADDED),
-        *(pl.col(name).first() for name in ("state", "user", "vc", "name", "limit_ms")),
+        *(pl.col(name).first() for name in (*_SAID, "limit_ms")),
         pl.col("start_ms").min(),
         pl.col("end_ms").max(),
         pl.len().alias("members"),
@@ -159,7 +161,9 @@ def _settle(sift: Sift, table: Table, mapping: dict[str, str], notes: list[str],
     several = gangs.filter(pl.col("members") > 1).height
     sift.rows = gangs.sort("row", maintain_order=True)
     if requeued:
-        notes.append(f"{requeued} jobs ran more than once (requeues): one job each, runs added up.")
+        notes.append(
+            f"{requeued} jobs ran more than once (requeues): one job each, runs and their limits added up."
+        )
     if several:
         notes.append(f"{several} heterogeneous jobs: the parts' GPUs are one gang.")
     if expanded:
@@ -178,6 +182,7 @@ def _settle(sift: Sift, table: Table, mapping: dict[str, str], notes: list[str],
 
 
 _ADDED = ("gpus", "cpus", "memory_gib")
+_SAID = ("state", "user", "vc", "name", "account", "qos")
 
 
 def _join_runs(rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
@@ -192,7 +197,8 @@ def _join_runs(rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
         pl.col("shown").first().fill_null(pl.col("raw").first()).alias("job_id"),
         pl.col("submit_ms").min(),
         pl.when(over).then(run_ms.sum()).alias("duration_ms"),
-        *(pl.col(name).last() for name in ("gpus", *_ADDED[1:], "state", "user", "vc", "name", "limit_ms")),
+        *(pl.col(name).last() for name in ("gpus", *_ADDED[1:], *_SAID)),
+        pl.col("limit_ms").last() * pl.col("started").sum().clip(1),  # each run may last so long
         pl.col("start_ms").min(),
         pl.when(over).then(pl.col("end_ms").max()).alias("end_ms"),
         pl.col("started").sum().alias("times"),

@@ -131,7 +131,9 @@ def _remarks(rows: pl.DataFrame, header: dict[str, str]) -> list[str]:
         over = rows.filter(pl.col("gpus") > int(most)).height
         notes += [f"{over} jobs ask for more than MaxProcs = {most}: kept."] if over else []
     late = rows.filter(pl.col("duration_ms") > pl.col("limit_ms")).height
-    return notes + ([f"{late} jobs ran longer than they asked for: kept."] if late else [])
+    return notes + (
+        [f"{late} jobs ran longer than they asked for: kept, but they end at their limits."] if late else []
+    )
 
 
 def _parts(text: str, source: str) -> tuple[dict[str, str], list[list[str]]]:

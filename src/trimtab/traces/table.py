@@ -58,6 +58,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "cpus": ("cpus", "cpu_num", "num_cpus", "num_cpu"),
     "memory_gib": ("memory_gib",),
     "limit_ms": ("limit_s", "time_limit_s"),
+    "account": ("account",),
+    "qos": ("qos",),
     "model": ("model", "model_name", "application"),
     "dataset": ("dataset",),
     "batchsize": ("batchsize", "batch_size"),

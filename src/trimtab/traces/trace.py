@@ -30,6 +30,8 @@ SCHEMA: Mapping[str, pl.DataType] = {
     "cpus": pl.Float64(),
     "memory_gib": pl.Float64(),
     "limit_ms": pl.Int64(),  # the run time the user asked for; null where there is no limit
+    "account": pl.String(),  # whom its GPU time is charged to
+    "qos": pl.String(),
     "model": pl.String(),
     "dataset": pl.String(),
     "batchsize": pl.Int64(),
