@@ -14,6 +14,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
+import slurm_lab
 from commands import Ran, Trimtab
 from postgres import Server, find_server
 from trimtab.cli import main, show
@@ -85,3 +86,27 @@ def postgres() -> Iterator[Server]:
         yield server
     finally:
         server.remove()
+
+
+def _lab(accounting: bool) -> Iterator[slurm_lab.Lab]:
+    why = slurm_lab.missing_accounting() if accounting else slurm_lab.missing()
+    if why:
+        _missing(why)
+    lab = slurm_lab.Lab(accounting)
+    try:
+        lab.start()
+        yield lab
+    finally:
+        lab.remove()
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[slurm_lab.Lab]:
+    """A real Slurm of 4 nodes with 8 GPUs each, without accounting."""
+    yield from _lab(False)
+
+
+@pytest.fixture(scope="session")
+def accounted_lab() -> Iterator[slurm_lab.Lab]:
+    """A real Slurm with slurmdbd and MariaDB, so that sacct, ages and fair shares work."""
+    yield from _lab(True)
