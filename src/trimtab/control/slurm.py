@@ -1,0 +1,386 @@
+"""A Slurm cluster as the loop sees it, through Slurm's own commands and one included file.
+
+What is in force is what slurmctld says it goes by and, for weights of priorities, what `sprio` shows of jobs
+that waited before and after a change: weights are shown at once, but priorities are made anew only once in a
+PriorityCalcPeriod. A setting reaches the live file only after Slurm's own parser and the catalogue of keys
+have both taken it; whatever goes wrong afterwards, the file that was there before is put back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimtab.control import slurm_keys as keys
+from trimtab.control.adapter import (
+    Change,
+    Identity,
+    InForce,
+    JobEvent,
+    Receipt,
+    Refused,
+    State,
+    Unreachable,
+    refuse_illegal,
+)
+from trimtab.control.observed import observe
+from trimtab.control.slurm_commands import Commands, nodes_of, settings
+from trimtab.control.slurm_effect import Factors, factors_of, has_effect
+from trimtab.control.slurm_file import Owned, Record
+from trimtab.control.slurm_jobs import Jobs, Layout, Row, gpu_counts, job_rows, layout_of, node_rows
+from trimtab.errors import ConfigError
+from trimtab.job import Nodes
+from trimtab.knobs import Knobs, Space
+from trimtab.policies.catalog import find_policy
+from trimtab.world import epoch_ms
+
+# A look at jobs and nodes serves all calls within that time: no more than one look a second is taken.
+LOOK_MS = 1000
+
+_READS, _READ_PAUSE_S = 5, 0.3
+_KEY_MAX = 200
+_UNEVEN_MAX = 200  # jobs asked for one by one, at most so many at once
+_ALLOCATED = re.compile(r"\bNodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)")
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What jobs and nodes were at an instant."""
+
+    now_ms: int
+    layout: Layout
+    active: Mapping[str, Row]
+
+
+class SlurmAdapter:
+    """A Slurm cluster; see `Adapter`.
+
+    Args:
+        commands: Slurm's commands for it.
+        policy: The policy it is modelled by. Each of its knobs is called as Slurm calls the setting.
+        owned: The file that changes are written to; None: the cluster is only watched.
+        space: The policy's knobs, if they are not those of `policy`.
+        past: What happened before the first look, oldest first; see `slurm_history`.
+
+    Attributes:
+        jobs: The jobs seen so far.
+
+    Raises:
+        ConfigError: If a knob is no setting of Slurm's, or slurm.conf does not include the file.
+    """
+
+    def __init__(
+        self,
+        commands: Commands,
+        policy: str,
+        owned: Path | None = None,
+        *,
+        space: Space | None = None,
+        past: Sequence[JobEvent] = (),
+    ) -> None:
+        self._commands, self._policy = commands, policy
+        self._space = space or find_policy(policy).space
+        self._keys = {knob.name: keys.find_key(knob.name) for knob in self._space.knobs}
+        self._owned = None if owned is None else Owned(commands.conf, owned)
+        if self._owned is not None:
+            self._owned.check_included()
+        self.jobs = Jobs()
+        self.jobs.remember(past)
+        self._looks = 0
+        self._last: _Look | None = None
+        self._seen: InForce | None = None
+        self._before: tuple[int, Factors] | None = None  # factors before the change of a version
+        self._uneven: dict[tuple[str, int], dict[str, int]] = {}
+
+    # ---- reading ---------------------------------------------------------------------------------
+
+    def identity(self) -> Identity:
+        """Return which cluster this is; its nodes are those in service, so that they may change.
+
+        Raises:
+            ConfigError: If nodes of one pool have different numbers of GPUs, or Slurm is of a release whose
+                settings are not known.
+        """
+        config = self._config()
+        version = keys.release(config.get("slurm_version", ""))
+        if not keys.OLDEST <= version <= keys.NEWEST:
+            raise ConfigError(
+                f"Slurm {config['slurm_version']}: its settings are not known here; those of "
+                f"{keys.OLDEST[0]}.{keys.OLDEST[1]:02d} to {keys.NEWEST[0]}.{keys.NEWEST[1]:02d} are."
+            )
+        return Identity(
+            name=config.get("clustername") or "slurm",
+            policy=self._policy,
+            cluster=self._look().layout.cluster,
+            writes=self.why_not(config) is None,
+        )
+
+    def why_not(self, config: Mapping[str, str]) -> str | None:
+        """Say why settings cannot be changed; None if they can.
+
+        Args:
+            config: Of `scontrol show config`, by key in lower case.
+        """
+        owned = self._owned
+        if owned is None:
+            return "no file to write to is named"
+        if (
+            config.get("slurmuser", "").partition("(")[2].rstrip(")") != str(os.geteuid())
+            and os.geteuid() != 0
+        ):
+            return f"only root and SlurmUser {config.get('slurmuser')} may reconfigure Slurm"
+        if not (os.access(owned.path, os.W_OK) and os.access(owned.path.parent, os.W_OK)):
+            return f"{owned.path} cannot be written"
+        return "; ".join(owned.elsewhere(self._lines())) or None
+
+    def now_ms(self) -> int:
+        self._readable()
+        answer = self._commands.run("scontrol", "ping")
+        if answer.code != 0 or " is UP" not in answer.out:
+            raise Unreachable(f"scontrol ping: slurmctld does not answer ({answer.complaint}).")
+        return epoch_ms()
+
+    def in_force(self) -> InForce:
+        config = self._config()
+        found = self._shown(config)
+        knobs, version = found, self._version(found)
+        last = self._written()
+        if last is not None and version == last.version and not self._is_felt(last, config):
+            knobs, version = self._knobs_of(last.was), last.was_version
+        self._seen = InForce(knobs, version, epoch_ms())
+        return self._seen
+
+    def state(self) -> State:
+        look, knobs = self._look(), self.in_force().knobs
+        seen = [
+            self.jobs.seen(row, self._held(row, look.layout), look.now_ms) for row in look.active.values()
+        ]
+        return observe(self._policy, look.layout.cluster, knobs, look.now_ms, seen)
+
+    def events(self, after: int, most: int) -> Sequence[JobEvent]:
+        self._look()
+        return self.jobs.events(after, most)
+
+    def _readable(self) -> None:
+        """Stop at a missing file before a command does, which would wait a minute for it."""
+        if self._owned is not None:
+            self._owned.text()
+
+    def _config(self) -> dict[str, str]:
+        self._readable()
+        found = settings(self._commands.ask("scontrol", "show", "config"))
+        if "slurm_version" not in found or keys.PARAMETERS.lower() not in found:
+            raise Unreachable("scontrol show config: answers what cannot be read.")
+        return found
+
+    def _shown(self, config: Mapping[str, str]) -> Knobs:
+        """Return the setting that slurmctld shows."""
+        try:
+            values = {
+                knob.name: keys.value_of(key, knob, keys.shown(key, config))
+                for knob, key in zip(self._space.knobs, self._keys.values(), strict=True)
+            }
+        except ConfigError as problem:
+            raise Unreachable(f"scontrol show config: {problem}") from None
+        found = Knobs(values)
+        if fault := self._space.fault(found):
+            raise Unreachable(
+                f"scontrol show config: {fault.name} = {fault.given} is nothing the policy knows."
+            )
+        return found
+
+    def _look(self) -> _Look:
+        """Look at jobs and nodes, unless that was done a moment ago."""
+        now_ms, last = epoch_ms(), self._last
+        if last is not None and 0 <= now_ms - last.now_ms < LOOK_MS:
+            return last
+        self._readable()
+        self._looks += 1
+        mark = hashlib.sha256(f"{os.getpid()} {now_ms} {self._looks}".encode()).hexdigest()[:12]
+        found = job_rows(self._commands, f"t{mark}")
+        held = {node for row in found if row.runs and row.gpus for node in row.nodes}
+        layout = layout_of(node_rows(self._commands, f"t{mark}"), held)
+        # Of what began or ended during the look nothing is later than its end.
+        now_ms = epoch_ms()
+        self._last = _Look(now_ms, layout, self.jobs.look(found, layout, now_ms))
+        self._ask_uneven(layout)
+        return self._last
+
+    # ---- which GPUs a job holds --------------------------------------------------------------------
+
+    def _held(self, row: Row, layout: Layout) -> Nodes:
+        if row.began_ms is None:
+            return ()
+        return layout.held(row.gpus, row.nodes, self._uneven.get((row.label, row.began_ms), {}))
+
+    def _ask_uneven(self, layout: Layout) -> None:
+        """Ask where the GPUs are of jobs that do not have the same number on each node."""
+        assert self._last is not None
+        begun = {
+            (row.label, row.began_ms): row for row in self._last.active.values() if row.began_ms is not None
+        }
+        self._uneven = {key: each for key, each in self._uneven.items() if key in begun}
+        new = [
+            (key, row) for key, row in begun.items() if row.gpus % len(row.nodes) and key not in self._uneven
+        ]
+        for key, row in new[:_UNEVEN_MAX]:
+            answer = self._commands.run("scontrol", "show", "job", "-d", row.label)
+            each: dict[str, int] = {}
+            for nodes, gres in _ALLOCATED.findall(answer.out):
+                each.update(dict.fromkeys(nodes_of(nodes), gpu_counts([gres])[0]))
+            self._uneven[key] = each
+
+    # ---- versions ----------------------------------------------------------------------------------
+
+    def _written(self) -> Record | None:
+        """Return what was written last, None if nothing ever was."""
+        records = [] if self._owned is None else self._owned.records()
+        return records[-1] if records else None
+
+    def _version(self, shown: Knobs) -> int:
+        """Return the version of a setting: the file's if it is what was written, else one of its own.
+
+        One's own is the instant at which it was first seen, so that versions rise over restarts, too.
+        """
+        last, seen = self._written(), self._seen
+        latest = max(seen.version if seen else 0, last.version if last else 0)
+        if seen is not None and (last is None or seen.version > last.version):
+            return seen.version if seen.knobs == shown else max(epoch_ms(), latest + 1)
+        if last is not None and shown.text() == last.knobs:
+            return last.version
+        if last is not None and shown.text() == last.was:
+            return last.was_version
+        return max(epoch_ms(), latest + 1)
+
+    def _knobs_of(self, text: str) -> Knobs:
+        """Return the setting that `Knobs.text` wrote."""
+        pairs = (part.partition("=") for part in text.split(",") if part)
+        return self._space.parse({name: value for name, _, value in pairs})
+
+    def _is_felt(self, last: Record, config: Mapping[str, str]) -> bool:
+        """Whether jobs that waited before a change have the priorities that it gives them.
+
+        Without slurmdbd Slurm never makes the priorities of waiting jobs anew: there new jobs alone count.
+        """
+        if self._before is None or self._before[0] != last.version or not keys.is_accounted(config):
+            return True
+        if has_effect(self._before[1], factors_of(self._commands), self._weights(config)):
+            self._before = None
+        return self._before is None
+
+    def _weights(self, config: Mapping[str, str]) -> dict[str, int]:
+        weights = {}
+        for key in keys.KEYS.values():
+            if key.factor:
+                weights[key.factor] = int(keys.number_of(key, config.get(key.name.lower(), "0")) or 0)
+        return weights
+
+    # ---- writing -----------------------------------------------------------------------------------
+
+    def apply(self, change: Change) -> Receipt:
+        now = self.in_force()
+        owned = self._owned
+        if owned is None:
+            raise Refused(f"change {change.key}: this cluster is only watched, no file to write to is named.")
+        records = owned.records()
+        if (made := next((one for one in records if one.key == change.key), None)) is not None:
+            if made.knobs != change.knobs.text():
+                raise Refused(f"change {change.key}: was asked for before with another setting.")
+            if made == records[-1] and now.version == made.was_version:
+                self._commands.ask("scontrol", "reconfigure")  # it was written and perhaps never taken up
+            return Receipt(change.key, made.version)
+        config = self._refuse(change, now, records)
+        version = max(epoch_ms(), now.version + 1, records[-1].version + 1 if records else 0)
+        record = Record(change.key, version, change.knobs.text(), now.knobs.text(), now.version)
+        before = owned.text()
+        text = owned.candidate(record, self._values(change.knobs, config))
+        owned.refuse(text, self._commands)
+        factors = factors_of(self._commands)
+        owned.replace(text)
+        try:
+            self._take_up(change)
+        except (Refused, Unreachable):
+            owned.replace(before)
+            self._commands.run("scontrol", "reconfigure")
+            raise
+        self._before = version, factors
+        return Receipt(change.key, version)
+
+    def _refuse(self, change: Change, now: InForce, records: Sequence[Record]) -> dict[str, str]:
+        """Refuse a change that must not be made now; return what Slurm goes by.
+
+        Raises:
+            Refused: If another version is in force, or the file holds what is not.
+        """
+        assert self._owned is not None
+        latest = records[-1].version if records and records[-1].was_version == now.version else now.version
+        if change.expected != latest:
+            raise Refused(f"change {change.key}: version {latest} was written last, not {change.expected}.")
+        refuse_illegal(self._space, change.knobs)
+        if not 0 < len(change.key) <= _KEY_MAX:
+            raise Refused(f"change {change.key[:40]!r}…: its key is empty or too long.")
+        self._parts(change.knobs)
+        config = self._config()
+        if (why := self.why_not(config)) is not None:
+            raise Refused(f"change {change.key}: {why}; nothing was changed.")
+        if edited := self._owned.edited(self._values(now.knobs, config)) if latest == now.version else []:
+            raise Refused(
+                f"{self._owned.path}: says {edited[0]}, which is not in force: somebody edits it; nothing "
+                "was changed. `scontrol reconfigure` takes it up."
+            )
+        return config
+
+    def _lines(self) -> list[str]:
+        """Return the keys of the file's lines that are written."""
+        names = [key.name for key in self._keys.values() if not key.parameter]
+        return [*names, *([keys.PARAMETERS] if len(names) < len(self._keys) else [])]
+
+    def _parts(self, knobs: Knobs) -> dict[keys.Key, str]:
+        """Return a setting key by key, as the file has it.
+
+        Raises:
+            Refused: If Slurm would not do what it says.
+        """
+        try:
+            return {
+                key: keys.written(key, knob, knobs[knob.name])
+                for knob, key in zip(self._space.knobs, self._keys.values(), strict=True)
+            }
+        except ConfigError as problem:
+            raise Refused(f"{problem} Nothing was changed.") from None
+
+    def _values(self, knobs: Knobs, config: Mapping[str, str]) -> dict[str, str]:
+        """Return a setting as lines of the file, by key; parts of SchedulerParameters by others stay."""
+        parts = self._parts(knobs)
+        lines = {key.name: line for key, line in parts.items() if not key.parameter}
+        own = {key.name: part for key, part in parts.items() if key.parameter}
+        if own:
+            shown = config.get(keys.PARAMETERS.lower(), "")
+            lines[keys.PARAMETERS] = f"{keys.PARAMETERS}={keys.merged(shown, own)}"
+        return lines
+
+    def _take_up(self, change: Change) -> None:
+        """Have slurmctld read its files again, and read back what it then shows.
+
+        Raises:
+            Refused: If it does not take the setting up. Unreachable: if it does not answer.
+        """
+        answer = self._commands.run("scontrol", "reconfigure")
+        if answer.code != 0:
+            if self._commands.run("scontrol", "ping").code != 0:
+                raise Unreachable(f"change {change.key}: slurmctld went away ({answer.complaint}).")
+            raise Refused(f"change {change.key}: {answer.complaint}; the file is as it was.")
+        for left in range(_READS - 1, -1, -1):
+            if (found := self._shown(self._config())) == change.knobs:
+                return
+            if left:
+                threading.Event().wait(_READ_PAUSE_S)
+        raise Refused(
+            f"change {change.key}: slurmctld shows {found.text()}, not what was written; "
+            "the file is as it was."
+        )

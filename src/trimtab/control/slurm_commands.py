@@ -1,0 +1,190 @@
+"""Slurm's own commands, run one at a time: with a time-out, in a known environment, and read as text."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimtab.control.adapter import Unreachable
+from trimtab.errors import ConfigError
+from trimtab.world import wall_s
+
+ANSWER_MAX = 64 << 20
+
+# What a user sets for himself must not change what the commands print, as SQUEUE_FORMAT would.
+_OWN_SETTINGS = ("SLURM", "SQUEUE", "SINFO", "SPRIO", "SACCT", "SCONTROL", "SBATCH", "SDIAG")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command said, and how it ended."""
+
+    code: int
+    out: str
+    errors: str
+
+    @property
+    def complaint(self) -> str:
+        """Its last line on stderr that says something, shortened: what it ended for comes last."""
+        lines = [line.strip() for line in self.errors.splitlines() if line.strip()]
+        return lines[-1][:300] if lines else f"it ended with {self.code} and said nothing"
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Slurm's commands for one cluster.
+
+    Attributes:
+        conf: The cluster's slurm.conf.
+        folder: Where the commands are; None for those on the path.
+        deadline_s: How long each may take; then it is killed with all that it started.
+
+    Raises:
+        ConfigError: If the deadline is not possible.
+    """
+
+    conf: Path
+    folder: Path | None = None
+    deadline_s: float = 20.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.deadline_s <= 3600:
+            raise ConfigError(f"deadline {self.deadline_s} s: it must be above 0, at most an hour.")
+
+    def run(self, program: str, *words: str, conf: Path | None = None) -> Answer:
+        """Run a command, by another slurm.conf if one is named.
+
+        Raises:
+            Unreachable: If there is no such command, it does not end in time, or says too much.
+        """
+        line = [str(self.folder / program) if self.folder else program, *words]
+        began_s = wall_s()
+        try:
+            started = subprocess.Popen(
+                line,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=_environment(conf or self.conf),
+                start_new_session=True,
+            )
+        except OSError as problem:
+            raise Unreachable(f"{program}: cannot be run ({problem.strerror}).") from None
+        try:
+            out, errors = started.communicate(timeout=self.deadline_s)
+        except subprocess.TimeoutExpired:
+            raise Unreachable(f"{program}: no answer in {self.deadline_s:g} s.") from None
+        finally:
+            if started.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(started.pid, signal.SIGKILL)
+                started.wait()
+                for stream in (started.stdout, started.stderr):
+                    if stream is not None:
+                        stream.close()
+        if len(out) > ANSWER_MAX:
+            raise Unreachable(f"{program}: said {len(out):,} bytes in {wall_s() - began_s:.1f} s: too much.")
+        return Answer(started.returncode, out.decode(errors="replace"), errors.decode(errors="replace"))
+
+    def ask(self, program: str, *words: str) -> str:
+        """Return what a command prints.
+
+        Raises:
+            Unreachable: If it does not answer, or ends with an error.
+        """
+        answer = self.run(program, *words)
+        if answer.code != 0:
+            raise Unreachable(f"{program}: {answer.complaint}")
+        return answer.out
+
+
+def _environment(conf: Path) -> dict[str, str]:
+    """Return this process's environment without what would change an answer; times are in UTC."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)}
+    return {**kept, "SLURM_CONF": str(conf), "LC_ALL": "C", "TZ": "UTC"}
+
+
+def rows(program: str, text: str, mark: str, names: tuple[str, ...]) -> list[dict[str, str]]:
+    """Return the rows of a table that was asked for with `columns`, by column.
+
+    A line without the mark is no row: a warning printed first, or the rest of a job's name with a line break
+    in it. The heading must be there, so that no answer is not taken for an empty table.
+
+    Raises:
+        Unreachable: If there is no heading, or a row has another number of fields.
+    """
+    found = []
+    for line in text.splitlines():
+        first, marked, rest = line.partition(f"|{mark}|")
+        if not marked:
+            continue
+        fields = [first, *rest.removesuffix("|").split("|", len(names) - 2)]
+        if len(fields) != len(names):
+            raise Unreachable(
+                f"{program}: answers with {len(fields)} fields where {len(names)} were asked for."
+            )
+        found.append({name: field.strip() for name, field in zip(names, fields, strict=True)})
+    if not found:
+        raise Unreachable(f"{program}: answers without a heading, so it is not known what it says.")
+    return found[1:]
+
+
+def columns(mark: str, names: tuple[str, ...]) -> str:
+    """Return names as `-O` takes them, each field as long as it is; the last one may hold anything."""
+    first, *others = names
+    return ",".join([f"{first}:|{mark}|", *(f"{name}:|" for name in others)])
+
+
+def settings(text: str) -> dict[str, str]:
+    """Return what `scontrol show config` prints, by key in lower case."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def nodes_of(text: str) -> list[str]:
+    """Return the hosts that a list such as `g[1-3,07],login` names, in its order.
+
+    Raises:
+        Unreachable: If it is no such list.
+    """
+    found: list[str] = []
+    for part in _split(text):
+        found += _expanded(part)
+    return found
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas outside of brackets."""
+    parts, depth, begin = [], 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            parts.append(text[begin:place])
+            begin = place + 1
+    if depth:
+        raise Unreachable(f"host list {text!r:.80}: its brackets do not match.")
+    return [part for part in (*parts, text[begin:]) if part]
+
+
+def _expanded(part: str) -> list[str]:
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        return [part]
+    inside, _, tail = rest.partition("]")
+    ends = _expanded(tail) if tail else [""]
+    return [f"{head}{number}{end}" for number in _numbers(inside) for end in ends]
+
+
+def _numbers(text: str) -> list[str]:
+    found = []
+    for span in text.split(","):
+        low, dash, high = span.partition("-")
+        high = high if dash else low
+        if not (low.isdecimal() and high.isdecimal()) or not 0 <= int(high) - int(low) < 100_000:
+            raise Unreachable(f"host list [{text!r:.80}]: cannot be read.")
+        found += [f"{number:0{len(low)}d}" for number in range(int(low), int(high) + 1)]
+    return found
