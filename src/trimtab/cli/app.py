@@ -13,7 +13,7 @@ from types import FrameType
 import typer
 
 from trimtab import __version__
-from trimtab.cli import demo, inspect, records, run, serve, study, trace, tuning
+from trimtab.cli import demo, inspect, records, run, serve, slurm, study, trace, tuning
 from trimtab.cli.options import USER_MODULE
 from trimtab.errors import InvariantError, TrimtabError
 
@@ -47,6 +47,7 @@ app.command()(serve.rollback)
 app.command()(serve.pause)
 app.command()(serve.resume)
 app.command()(serve.reload)
+app.add_typer(slurm.app, name="slurm")
 app.command()(inspect.doctor)
 
 

@@ -45,6 +45,7 @@ LOOK_MS = 1000
 _READS, _READ_PAUSE_S = 5, 0.3
 _KEY_MAX = 200
 _UNEVEN_MAX = 200  # jobs asked for one by one, at most so many at once
+_FIXED = {"restart": "needs a restart of slurmctld", "never": "is not changed by Trimtab"}
 _ALLOCATED = re.compile(r"\bNodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)")
 
 
@@ -55,6 +56,34 @@ class _Look:
     now_ms: int
     layout: Layout
     active: Mapping[str, Row]
+
+
+def read_config(commands: Commands) -> dict[str, str]:
+    """Return what `scontrol show config` prints, by key in lower case.
+
+    Raises:
+        Unreachable: If it does not answer, or not as it should.
+    """
+    found = settings(commands.ask("scontrol", "show", "config"))
+    if "slurm_version" not in found or keys.PARAMETERS.lower() not in found:
+        raise Unreachable("scontrol show config: answers what cannot be read.")
+    return found
+
+
+def permission(config: Mapping[str, str], owned: Owned | None) -> str | None:
+    """Say why this process may not change settings; None if it may.
+
+    Args:
+        config: Of `read_config`.
+    """
+    if owned is None:
+        return "no file to write to is named"
+    user = config.get("slurmuser", "")
+    if os.geteuid() != 0 and f"({os.geteuid()})" not in user:
+        return f"only root and SlurmUser {user} may reconfigure Slurm"
+    if not (os.access(owned.path, os.W_OK) and os.access(owned.path.parent, os.W_OK)):
+        return f"{owned.path} cannot be written"
+    return None
 
 
 class SlurmAdapter:
@@ -117,26 +146,15 @@ class SlurmAdapter:
             name=config.get("clustername") or "slurm",
             policy=self._policy,
             cluster=self._look().layout.cluster,
-            writes=self.why_not(config) is None,
+            writes=self._why_not(config) is None,
         )
 
-    def why_not(self, config: Mapping[str, str]) -> str | None:
-        """Say why settings cannot be changed; None if they can.
-
-        Args:
-            config: Of `scontrol show config`, by key in lower case.
-        """
-        owned = self._owned
-        if owned is None:
-            return "no file to write to is named"
-        if (
-            config.get("slurmuser", "").partition("(")[2].rstrip(")") != str(os.geteuid())
-            and os.geteuid() != 0
-        ):
-            return f"only root and SlurmUser {config.get('slurmuser')} may reconfigure Slurm"
-        if not (os.access(owned.path, os.W_OK) and os.access(owned.path.parent, os.W_OK)):
-            return f"{owned.path} cannot be written"
-        return "; ".join(owned.elsewhere(self._lines())) or None
+    def _why_not(self, config: Mapping[str, str]) -> str | None:
+        """Say why settings cannot be changed; None if they can."""
+        if why := permission(config, self._owned):
+            return why
+        assert self._owned is not None
+        return "; ".join(self._owned.elsewhere(self._lines())) or None
 
     def now_ms(self) -> int:
         self._readable()
@@ -173,10 +191,7 @@ class SlurmAdapter:
 
     def _config(self) -> dict[str, str]:
         self._readable()
-        found = settings(self._commands.ask("scontrol", "show", "config"))
-        if "slurm_version" not in found or keys.PARAMETERS.lower() not in found:
-            raise Unreachable("scontrol show config: answers what cannot be read.")
-        return found
+        return read_config(self._commands)
 
     def _shown(self, config: Mapping[str, str]) -> Knobs:
         """Return the setting that slurmctld shows."""
@@ -187,12 +202,8 @@ class SlurmAdapter:
             }
         except ConfigError as problem:
             raise Unreachable(f"scontrol show config: {problem}") from None
-        found = Knobs(values)
-        if fault := self._space.fault(found):
-            raise Unreachable(
-                f"scontrol show config: {fault.name} = {fault.given} is nothing the policy knows."
-            )
-        return found
+        # What counts for nothing beside the other settings is not told apart by the policy.
+        return self._space.project(values)
 
     def _look(self) -> _Look:
         """Look at jobs and nodes, unless that was done a moment ago."""
@@ -325,8 +336,13 @@ class SlurmAdapter:
         if not 0 < len(change.key) <= _KEY_MAX:
             raise Refused(f"change {change.key[:40]!r}…: its key is empty or too long.")
         self._parts(change.knobs)
+        for name, key in self._keys.items():
+            if key.applies != "reconfigure" and change.knobs[name] != now.knobs[name]:
+                raise Refused(
+                    f"change {change.key}: {key.name} {_FIXED[key.applies]}; leave it as it is (read_only)."
+                )
         config = self._config()
-        if (why := self.why_not(config)) is not None:
+        if (why := self._why_not(config)) is not None:
             raise Refused(f"change {change.key}: {why}; nothing was changed.")
         if edited := self._owned.edited(self._values(now.knobs, config)) if latest == now.version else []:
             raise Refused(
@@ -337,8 +353,9 @@ class SlurmAdapter:
 
     def _lines(self) -> list[str]:
         """Return the keys of the file's lines that are written."""
-        names = [key.name for key in self._keys.values() if not key.parameter]
-        return [*names, *([keys.PARAMETERS] if len(names) < len(self._keys) else [])]
+        written = [key for key in self._keys.values() if key.applies == "reconfigure"]
+        names = [key.name for key in written if not key.parameter]
+        return [*names, *([keys.PARAMETERS] if len(names) < len(written) else [])]
 
     def _parts(self, knobs: Knobs) -> dict[keys.Key, str]:
         """Return a setting key by key, as the file has it.
@@ -350,6 +367,7 @@ class SlurmAdapter:
             return {
                 key: keys.written(key, knob, knobs[knob.name])
                 for knob, key in zip(self._space.knobs, self._keys.values(), strict=True)
+                if key.applies == "reconfigure"
             }
         except ConfigError as problem:
             raise Refused(f"{problem} Nothing was changed.") from None

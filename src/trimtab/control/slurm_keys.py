@@ -21,7 +21,8 @@ OLDEST, NEWEST = (20, 11), (25, 11)
 
 PARAMETERS = "SchedulerParameters"
 
-Kind = Literal["number", "time", "switch", "flag"]
+Kind = Literal["number", "time", "switch", "flag", "word", "gpus"]
+Applies = Literal["reconfigure", "restart", "never"]
 
 _UNIT_S = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86_400}
 _WEIGHT_MAX = 500_000_000
@@ -33,12 +34,15 @@ class Key:
 
     Attributes:
         kind: `number`; `time` (in s; a file has days-hours:minutes:seconds); `switch`: yes or no; `flag`: a
-            word of SchedulerParameters that is there or not.
+            word of SchedulerParameters that is there or not; `word`: any other text; `gpus`: of a list of
+            weights that of gres/gpu.
         low, high: The least and the largest value, in the unit that Slurm counts in.
         default: What holds where nothing is said, None where that depends on other settings.
         parameter: Whether it is a part of SchedulerParameters. Others are keys of their own.
         needs: What it does nothing without: `accounting` is slurmdbd.
         factor: The column of `sprio` in which its effect shows.
+        applies: When a change counts: with `scontrol reconfigure`; with a restart of slurmctld, which is
+            nobody's business here; or never, because nobody here changes it. Those are only read.
     """
 
     name: str
@@ -49,6 +53,15 @@ class Key:
     parameter: bool = True
     needs: str = ""
     factor: str = ""
+    applies: Applies = "reconfigure"
+
+    @property
+    def range(self) -> str:
+        """What it may be, as a person would say it."""
+        if self.kind in ("switch", "flag"):
+            return "on or off"
+        unit = " s" if self.kind == "time" else ""
+        return "" if self.kind == "word" else f"{self.low} .. {self.high}{unit}"
 
 
 def _weight(name: str, factor: str, needs: str = "") -> Key:
@@ -63,7 +76,12 @@ _ALL = (
     _weight("QOS", "qos", "accounting"),
     Key("PriorityMaxAge", "time", 60, 365 * 86_400, 7 * 86_400, False, "accounting"),
     Key("PriorityDecayHalfLife", "time", 0, 365 * 86_400, 7 * 86_400, False, "accounting"),
+    Key("PriorityCalcPeriod", "time", 60, 3600, 300, False),
     Key("PriorityFavorSmall", "switch", 0, 1, 0, False),
+    Key("PriorityWeightTRES", "gpus", 0, _WEIGHT_MAX, 0, False, "accounting", applies="never"),
+    Key("PreemptExemptTime", "time", 0, 86_400, 0, False),
+    Key("PreemptType", "word", 0, 0, None, False, applies="restart"),
+    Key("SchedulerType", "word", 0, 0, None, False, applies="restart"),
     Key("bf_interval", "number", 1, 10_800, 30),
     Key("bf_window", "number", 1, 43_200, 1440),
     Key("bf_resolution", "number", 1, 3600, 60),
@@ -81,6 +99,7 @@ _ALL = (
     Key("max_rpc_cnt", "number", 0, 1000, 0),
     Key("defer", "flag", 0, 1, 0),
 )
+_PLAIN = Key("", "number", 0, _WEIGHT_MAX, None)
 KEYS: Mapping[str, Key] = {key.name.lower(): key for key in _ALL}
 
 
@@ -152,6 +171,8 @@ def value_of(key: Key, knob: Knob, text: str | None) -> Value:
     Raises:
         ConfigError: If it is nothing that the knob can be.
     """
+    if key.kind == "word" and text in knob.choices:
+        return str(text)
     number = key.default if text is None else number_of(key, text)
     if number is None:
         raise ConfigError(f"{key.name} = {text!r:.60} is in force: that cannot be read.")
@@ -175,6 +196,8 @@ def number_of(key: Key, text: str) -> int | None:
         return {"yes": 1, "no": 0}.get(text.lower())
     if key.kind == "time":
         return _seconds(text)
+    if key.kind == "gpus":
+        return number_of(_PLAIN, parameters(text).get("gres/gpu", "0"))
     return int(text) if re.fullmatch(r"\d{1,15}", text) else None
 
 

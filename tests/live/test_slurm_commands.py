@@ -1,0 +1,87 @@
+"""`trimtab slurm` beside a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from slurm_lab import Lab
+
+
+def trimtab(*words: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "trimtab", "slurm", *words]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env={**os.environ, **more})
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def checked(lab: Lab, *words: str) -> dict[str, Any]:
+    done = trimtab("check", "--format", "json", *words, SLURM_CONF=str(lab.conf), SQUEUE_FORMAT="%i")
+    assert done.stderr == ""
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_check_says_what_could_be_changed(lab: Lab) -> None:
+    before = lab.owned.read_bytes()
+    found = checked(lab, "--file", str(lab.owned))
+    assert list(found) == [
+        *("version", "accounting", "scheduler", "priority", "nodes", "gpus", "keys", "warnings", "refusals"),
+    ]
+    assert (found["version"], found["scheduler"]) == (
+        lab.run("scontrol", "--version").split()[-1],
+        "sched/backfill",
+    )
+    assert (found["nodes"], found["gpus"], found["refusals"]) == (4, 32, [])
+    by_name = {one["name"]: one for one in found["keys"]}
+    assert by_name["bf_resolution"] == {
+        **{"name": "bf_resolution", "value": "60", "applies": "reconfigure", "tunable": True},
+        "range": "1 .. 3600",
+    }
+    assert by_name["PriorityWeightAge"]["applies"] == "ignored"
+    assert by_name["SchedulerType"]["applies"] == "restart"
+    assert not by_name["PriorityWeightAge"]["tunable"]
+    assert any("without slurmdbd" in text for text in found["warnings"])
+    assert lab.owned.read_bytes() == before
+
+
+def test_with_accounting_ages_count(accounted_lab: Lab) -> None:
+    by_name = {one["name"]: one for one in checked(accounted_lab, "--file", str(accounted_lab.owned))["keys"]}
+    assert by_name["PriorityWeightAge"]["applies"] == "reconfigure"
+    assert by_name["PriorityWeightAge"]["tunable"]
+
+
+def test_check_names_what_stands_in_the_way(lab: Lab, tmp_path: Path) -> None:
+    assert checked(lab)["refusals"] == ["no file to write to is named"]
+    (found,) = checked(lab, "--file", str(tmp_path / "x.conf"))["refusals"]
+    assert "has no line `Include" in found
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(f"{lab.conf.read_text()}\nPriorityWeightJobSize=9\n")
+    other = checked(lab, "--conf", str(conf), "--file", str(lab.owned))
+    assert any("sets priorityweightjobsize" in text for text in other["warnings"])
+    assert not next(one for one in other["keys"] if one["name"] == "PriorityWeightJobSize")["tunable"]
+
+
+def test_check_as_text(lab: Lab) -> None:
+    told = trimtab("check", "--file", str(lab.owned), SLURM_CONF=str(lab.conf)).stdout
+    assert "4 nodes with 32 GPUs in service" in told
+    assert "* bf_interval = " in told
+    assert "Trimtab could change the" in told
+
+
+def test_no_slurm_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
+    done = trimtab("check", "--conf", str(tmp_path / "slurm.conf"), code=1, PATH="")
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "scontrol: cannot be run" in done.stderr
+
+
+def test_a_conf_that_is_not_there_is_one_line(lab: Lab, tmp_path: Path) -> None:
+    done = trimtab("check", "--conf", str(tmp_path / "slurm.conf"), code=1)
+    assert done.stderr.count("\n") == 1
+    assert "slurm.conf: cannot be read" in done.stderr
