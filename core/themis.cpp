@@ -73,7 +73,7 @@ void Themis::run(const Scene& scene, Partition& part, Verdict& verdict) {
     if (serves_anyone()) {
         bid();
         order();
-        walk(bids_.size(), -1, verdict);
+        walk(bids_.size(), -1, verdict, won_);
     } else {  // all who hold GPUs go on
         visible_ = 0;
         kept_ = part.desk.ended;
@@ -263,13 +263,14 @@ bool Themis::is_before(const Width& one, const Width& two) const {
 
 // ---- the walk --------------------------------------------------------------------------------------
 
-// Walk through the first bids but one, over what is offered; see `walk_through`.
-void Themis::walk(std::size_t count, JobId absent, Verdict& found) {
+// Walk through the first bids but one, over what is offered, and mark who wins; see `walk_through`.
+void Themis::walk(std::size_t count, JobId absent, Verdict& found, std::vector<char>& won) {
     lifted_ = offered_;
     really_free_ = part_->index.layer(0);
     if (absent >= 0) really_free_.add(scene_->job(absent).nodes, 1);
     failed_alone_ = failed_spread_ = part_->vc.gpus() + 1;
     kept_.clear();
+    won.assign(count, 0);
     for (std::size_t place_in = 0; place_in < count; ++place_in) {
         const Job& job = scene_->job(bids_[place_in].id);
         if (job.id == absent) continue;
@@ -278,6 +279,7 @@ void Themis::walk(std::size_t count, JobId absent, Verdict& found) {
             if (std::all_of(job.nodes.begin(), job.nodes.end(), has)) {
                 lifted_.add(job.nodes, -1);
                 kept_.push_back(job.id);
+                won[place_in] = 1;
                 continue;
             }
             found.lost.push_back(job.id);
@@ -288,6 +290,7 @@ void Themis::walk(std::size_t count, JobId absent, Verdict& found) {
         lifted_.add(nodes, -1);
         really_free_.add(nodes, -1);
         found.places.emplace_back(job.id, std::move(nodes));
+        won[place_in] = 1;
     }
 }
 
@@ -313,15 +316,9 @@ void Themis::grant(Verdict& verdict) {
     holders.insert(holders.end(), kept_.begin(), kept_.end());
     std::vector<std::pair<JobId, std::int64_t>> shares;
     if (rules().payment) {
-        what_if_.lost.clear();
-        what_if_.places.clear();
-        walk(visible_, -1, what_if_);
-        beside_ = kept_;
-        for (const auto& [id, nodes] : what_if_.places) beside_.push_back(id);
-        std::sort(beside_.begin(), beside_.end());
+        suppose(-1, won_);
         for (std::size_t place = 0; place < visible_; ++place) {
-            const Bid& bid = bids_[place];
-            if (std::binary_search(beside_.begin(), beside_.end(), bid.id)) shares.emplace_back(bid.id, share_of(bid, place));
+            if (won_[place] != 0) shares.emplace_back(bids_[place].id, share_of(place));
         }
     }
     for (const JobId id : holders) {
@@ -333,20 +330,21 @@ void Themis::grant(Verdict& verdict) {
     }
 }
 
-// What a winner keeps of its lease, in units of 2**-40: the product over those whom it displaces.
-std::int64_t Themis::share_of(const Bid& bid, std::size_t own_place) {
+// See who of the visible bids would win without one of them.
+void Themis::suppose(JobId absent, std::vector<char>& won) {
     what_if_.lost.clear();
     what_if_.places.clear();
-    walk(visible_, bid.id, what_if_);
-    Ids alone = kept_;
-    for (const auto& [id, nodes] : what_if_.places) alone.push_back(id);
-    std::sort(alone.begin(), alone.end());
+    walk(visible_, absent, what_if_, won);
+}
+
+// What a winner keeps of its lease, in units of 2**-40: the product over those whom it displaces.
+std::int64_t Themis::share_of(std::size_t own_place) {
+    suppose(bids_[own_place].id, won_alone_);
     std::int64_t share = WHOLE;
     for (std::size_t place = 0; place < visible_; ++place) {
-        const Bid& other = bids_[place];
-        if (place == own_place || !std::binary_search(alone.begin(), alone.end(), other.id)) continue;
-        if (std::binary_search(beside_.begin(), beside_.end(), other.id)) continue;
-        share = static_cast<std::int64_t>(Wide{share} * other.time_ms / (other.time_ms + rules().lease_ms));
+        if (won_alone_[place] == 0 || won_[place] != 0) continue;
+        const Ms time_ms = bids_[place].time_ms;
+        share = static_cast<std::int64_t>(Wide{share} * time_ms / (time_ms + rules().lease_ms));
     }
     return share;
 }

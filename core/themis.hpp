@@ -64,10 +64,11 @@ private:
     void order_by_gain();
     void look(Width& width) const;
     bool is_before(const Width& one, const Width& two) const;
-    void walk(std::size_t count, JobId absent, Verdict& found);
+    void walk(std::size_t count, JobId absent, Verdict& found, std::vector<char>& won);
     bool place(const Job& job, Nodes& found);
     void grant(Verdict& verdict);
-    std::int64_t share_of(const Bid& bid, std::size_t place);
+    void suppose(JobId absent, std::vector<char>& won);
+    std::int64_t share_of(std::size_t own_place);
 
     const AuctionRules& rules() const { return *scene_->plan.auction; }
 
@@ -79,8 +80,8 @@ private:
     std::vector<std::pair<std::int32_t, bool>> consolidated_;  // widths that have been looked at
     Layer offered_, lifted_, really_free_;
     std::int32_t failed_alone_ = 0, failed_spread_ = 0;  // smallest width that failed
-    Ids kept_;      // of a walk: those who keep their GPUs
-    Ids beside_;    // winners among the visible bids, where winners pay
+    Ids kept_;  // of a walk: those who keep their GPUs
+    std::vector<char> won_, won_alone_;  // by bid: who wins, and who would without one of the visible
     Verdict what_if_;
 };
 
