@@ -11,16 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from trimtab.cluster import Cluster
+from trimtab.cluster import Cluster, Placement
 from trimtab.errors import ConfigError, InputError, UnknownName
 from trimtab.policies.catalog import find_policy
 from trimtab.search.futures import supposed
+from trimtab.simulate.curve_files import open_curves
 from trimtab.simulate.curves import BUILTIN_CURVES, CurveTable
 from trimtab.simulate.fast import compiled_available
-from trimtab.simulate.mix import groups_of, mix_note, with_curve_models
+from trimtab.simulate.mix import check_footprints, groups_of, mix_note, with_curve_models
 from trimtab.simulate.run import World, noise_of, simulate
 from trimtab.simulate.workload import NoisyEstimator, OracleEstimator, Workload
 from trimtab.traces import table
+from trimtab.traces.loader import load
 from trimtab.traces.trace import Trace
 from trimtab.world import Seeds
 
@@ -234,6 +236,35 @@ def test_nodes_with_their_own_cpu_and_memory(tmp_path: Path) -> None:
     )
     shares = [(*vc.node_share, vc.first_node) for vc in Cluster.from_toml(tmp_path / "c.toml").vcs]
     assert shares == [(32, 64_000, 0), (12, 256_000, 1)]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "footprint_gib", "placement", "is_refused"),
+    [
+        (1, 500, "consolidated", False),
+        (1, 500.001, "consolidated", True),
+        (8, 62.5, "consolidated", False),
+        (8, 62.501, "consolidated", True),
+        (8, 62.501, "relaxed", False),  # each GPU may be on a node of its own
+        (8, 501, "relaxed", True),
+        (12, 62.501, "consolidated", True),
+        (99, 62.501, "consolidated", False),  # wider than the cluster: rejected for that
+    ],
+)
+def test_a_job_that_needs_more_memory_than_a_node_has_is_refused(
+    tmp_path: Path, gpus: int, footprint_gib: float, placement: Placement, is_refused: bool
+) -> None:
+    (tmp_path / "curves.csv").write_text(
+        "model,cpus_per_gpu,memory_gib_per_gpu,speed,footprint_gib_per_gpu\n"
+        f"m,1,10,1,{footprint_gib}\nm,3,10,2,{footprint_gib}\n"
+    )
+    (tmp_path / "jobs.csv").write_text(f"job_id,submit_s,duration_s,gpus,model\nj,0,9,{gpus},m\n")
+    trace, curves = load(str(tmp_path / "jobs.csv")), open_curves(str(tmp_path / "curves.csv"))
+    if is_refused:
+        with pytest.raises(InputError, match=r"job j of model 'm' needs .* GiB on one node, a node has 500;"):
+            check_footprints(trace, curves, Cluster.pool(2, 8), placement)
+    else:
+        check_footprints(trace, curves, Cluster.pool(2, 8), placement)
 
 
 @pytest.mark.parametrize(

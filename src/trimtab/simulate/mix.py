@@ -10,6 +10,7 @@ from itertools import accumulate
 
 import polars as pl
 
+from trimtab.cluster import Cluster, Placement
 from trimtab.errors import ConfigError, InputError
 from trimtab.simulate.curves import CLASSES, CurveTable
 from trimtab.traces.trace import SCHEMA, Trace
@@ -123,3 +124,26 @@ def mix_note(found: Mixed, table: CurveTable, mix: str) -> str:
     jobs = len(found.trace)
     drawn = f"; {jobs - found.known:,} drew one by {mix}" if found.known < jobs else ""
     return f"curves {table.source}: of {jobs:,} jobs {found.known:,} have a model with a curve{drawn}."
+
+
+def check_footprints(trace: Trace, table: CurveTable, cluster: Cluster, placement: Placement) -> None:
+    """Refuse curves by which a job needs more memory on a node than its nodes have, wherever it is placed.
+
+    A job whose virtual cluster there is not, or that is wider than it, is rejected by the simulation itself.
+
+    Raises:
+        InputError: It names the first such job.
+    """
+    columns = [trace.labels(name) for name in ("job_id", "model", "vc")]
+    for label, model, name, gpus in zip(*columns, trace.column("gpus").tolist(), strict=True):
+        curve, home = table.curve(model, gpus), cluster.home(name)
+        if curve is None or home is None or gpus > cluster.vcs[home].gpus:
+            continue
+        vc = cluster.vcs[home]
+        together = min(gpus, vc.gpus_per_node) if placement == "consolidated" else 1
+        if curve.footprint_mib * together > vc.memory_mib_per_node:
+            needed, there = (mib / 1024 for mib in (curve.footprint_mib * together, vc.memory_mib_per_node))
+            raise InputError(
+                f"curves {table.source}: job {label} of model {model!r} needs {needed:,.10g} GiB on one "
+                f"node, a node has {there:,.10g}; nothing was run."
+            )
