@@ -126,6 +126,10 @@ def test_configurations_of_a_model_are_different_jobs(tmp_path: Path) -> None:
         ('{"a": 3, "b": 4}', "has 2 types of GPU, name one of a, b as "),
         ('{"a": 3}', "a is no table of jobs"),
         ('{"a": {"ResNet": {"null": 3}}}', "job 'ResNet' is no ('model', GPUs)"),
+        *(
+            (f'{{"a": {{"(\'R\', {gpus})": {{"null": 3}}}}}}', f"job \"('R', {gpus})\" is no ('model', GPUs)")
+            for gpus in ("0", "-1", "True", "1.0", "None")
+        ),
         ('{"a": {"(\'R\', 1)": {"null": "many"}}}', "'many' is no number of steps a second"),
         ('{"a": {"(\'R\', 1)": {"null": NaN}}}', "nan is no number of steps a second"),
         ('{"a": {"(\'R\', 1)": {"null": 1, "(\'R\', 1)": 2}}}', "is no pair of numbers"),

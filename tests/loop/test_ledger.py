@@ -302,6 +302,7 @@ def test_nothing_leaves_where_the_file_cannot_be_written(
     ("url", "said"),
     [
         ("journal.db", "is no URL"),
+        ("postgresql://host:port/trimtab", "is no URL"),
         ("mysql://me:secret@host/x", r"mysql://me:\*\*\*@host/x: mysql is neither"),
         ("mysql://host/x?password=secret", "journal mysql://host/x: mysql is neither"),
         ("sqlite://", "names no file"),

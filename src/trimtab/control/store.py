@@ -84,7 +84,7 @@ def place(url: str, write: bool) -> Place:
     """
     try:
         parsed = sa.make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # a port that is no number is a ValueError
         raise ConfigError(
             "the journal's place is no URL (sqlite:///FILE or postgresql://HOST/NAME); nothing was opened."
         ) from None

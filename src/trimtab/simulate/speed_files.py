@@ -216,7 +216,7 @@ def _key(text: str, source: str) -> Key:
         model, gpus = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         model, gpus = None, None
-    if not isinstance(model, str) or not isinstance(gpus, int):
+    if not isinstance(model, str) or type(gpus) is not int or gpus < 1:
         raise InputError(f"speeds {source}: job {text[:80]!r} is no ('model', GPUs); nothing was loaded.")
     return model, gpus
 
