@@ -202,6 +202,12 @@ class Played:
     def gain(self, scene: Scene, wanted: Knobs) -> float:
         return float(np.exp(self._dice.normal(0.15, 0.2)))
 
+    def begin(self, stop_after: int | None = None) -> None:
+        pass
+
+    def interrupt(self, why: str) -> None:
+        pass
+
     def realised(self, shadow: Shadow, past: Past, facts: Sequence[JobFacts]) -> float:
         return float(shadow.gain * np.exp(self._dice.normal(-0.02, 0.1)))
 

@@ -9,7 +9,7 @@ from typing import Any
 from histories import history
 from trimtab.control.adapter import Adapter
 from trimtab.control.ledger import Ledger, Versions
-from trimtab.control.loop import Loop
+from trimtab.control.loop import Loop, at_once
 from trimtab.control.service import decided_by, plant_of, searches_of, told_of
 from trimtab.control.settings import Settings, read_settings
 from trimtab.control.simulated import Simulated
@@ -73,16 +73,19 @@ class Looped:
     Args:
         found: The settings; of the scheduler's address they say nothing that counts here.
         trace: A day of jobs that compete, unless another is given.
+        submit: Runs searches; here and now by default.
     """
 
-    def __init__(self, found: Settings, ledger: Any = None, trace: Trace | None = None) -> None:
+    def __init__(
+        self, found: Settings, ledger: Any = None, trace: Trace | None = None, submit: Any = at_once
+    ) -> None:
         self.settings, self.plant = found, plant_of(found.scheduler)
         self.scheduler = simulated(found, trace or history(4))
         self.adapter: Adapter = self.scheduler
         self.now_ms = self.scheduler.now_ms()
         self.ledger = ledger or Ledger.open(found.journal)
         self.ledger.versions = Versions(**decided_by(found.scheduler.policy))
-        self.starts = 0
+        self.starts, self.submit = 0, submit
         self.loop = self.start()
 
     def start(self) -> Loop:
@@ -96,6 +99,7 @@ class Looped:
             searches_of(self.settings, self.plant),
             lambda: self.now_ms,
             f"r{self.starts}",
+            submit=self.submit,
         )
         self.loop.start(told_of(self.settings))
         return self.loop

@@ -7,6 +7,7 @@
     │   ├── KnobError     a knob's value outside its rule
     │   └── Thrashing     settings under which jobs are preempted without end
     ├── TrialsLost        what trials were running on is gone, or would answer otherwise
+    │   └── Interrupted   somebody stopped a search that was under way
     ├── OutputError       a result that could not be written
     ├── JournalError      the control loop's journal cannot be opened, read or written
     └── InvariantError    Trimtab contradicts itself: a bug, never the user's fault
@@ -52,6 +53,14 @@ class Thrashing(ConfigError):
 
 class TrialsLost(TrimtabError):
     """Workers are gone or would give other answers; what they should have found is not known."""
+
+
+class Interrupted(TrialsLost):
+    """A search was stopped; `after` is how many calls for trials it had made."""
+
+    def __init__(self, why: str, after: int) -> None:
+        super().__init__(why)
+        self.after = after
 
 
 class OutputError(TrimtabError):

@@ -7,6 +7,7 @@ import shutil
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from trimtab.cluster import Cluster
 from trimtab.control import service
 from trimtab.control.entries import Entry
 from trimtab.control.ledger import Ledger
+from trimtab.control.loop import Loop, at_once
 from trimtab.control.recent import Recent
 from trimtab.control.register import Register
 from trimtab.control.sight import Kept, Sight, Unkept, keep, kept_again, part_name
@@ -31,6 +33,7 @@ from trimtab.errors import JournalError
 from trimtab.forecast.history import Past
 from trimtab.job import JobView
 from trimtab.policies.catalog import find_policy
+from trimtab.simulate.trials import LocalTrials
 from trimtab.studies.replay_loop import Redone, redo
 from trimtab.traces import loader
 
@@ -385,3 +388,70 @@ def test_parts_are_never_changed_and_leave_with_their_entries(
             ):
                 connection.exec_driver_sql(statement)
         engine.dispose()
+
+
+# ---- restarts and stops -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["auto", "shadow"])
+def test_a_restart_loses_no_score(mode: str, tmp_path: Path) -> None:
+    """What a change was decided on is read from the journal by the program that comes next."""
+    looped = Looped(settings(tmp_path, f"sqlite:///{tmp_path}/journal.db", mode=mode))
+    looped.run(20 * HOUR_MS, lambda: looped.loop.standing.unscored and looped.start())
+    trials = [entry.body for entry in looped.ledger.entries(kinds=("trial",))]
+    assert looped.starts > 3
+    assert len(trials) > 0
+    assert [one.get("why") for one in trials if one["realised"] is None] == []
+    assert any(one["made"] for one in trials) == (mode == "auto")
+    assert {one.key for one in looped.loop.standing.unscored}.isdisjoint(one["of"] for one in trials)
+    looped.ledger.close()
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_search_is_stopped_by_a_pause_and_made_up_for_after_it(calls: int, tmp_path: Path) -> None:
+    """Stopped before it began, or between two of its trials: the replay stops it at the same place."""
+    waiting: list[tuple[Future[Any], Any]] = []
+
+    def submit(work: Any) -> Future[Any]:
+        waiting.append((Future(), work))
+        return waiting[-1][0]
+
+    def search() -> None:
+        for future, work in waiting:
+            done = at_once(work)
+            future.set_exception(done.exception()) if done.exception() else future.set_result(done.result())
+        waiting.clear()
+
+    looped = Looped(settings(tmp_path, f"sqlite:///{tmp_path}/journal.db"), submit=submit)
+    looped.run(14 * HOUR_MS, search)
+    looped.run(15 * HOUR_MS, lambda: None if _is_main(looped.loop) else search())
+    assert _is_main(looped.loop)
+    real, made = LocalTrials.measure, list[int]()
+
+    def measure(self: LocalTrials, *args: Any) -> Any:
+        made.append(1)
+        if len(made) == calls:
+            looped.loop.pause("ann")
+        return real(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalTrials, "measure", measure)
+        if not calls:
+            looped.loop.pause("ann")
+        search()
+    assert len(made) == calls
+    looped.run(looped.now_ms + 60_000, search)
+    stopped = looped.ledger.entries(kinds=("verdict",))[-1].body
+    assert stopped["reason"] == "the search was stopped: paused by ann"
+    assert stopped["interrupted"] == calls
+    looped.loop.resume("ann")
+    looped.run(looped.now_ms + 120_000, search)
+    assert looped.loop.last["search"] == "main"
+    assert "interrupted" not in looped.loop.last
+    looped.run(18 * HOUR_MS, search)
+    assert _redone(looped.ledger).other is None
+    looped.ledger.close()
+
+
+def _is_main(loop: Loop) -> bool:
+    return loop._searching is not None and loop._searching.question.kind == "main"

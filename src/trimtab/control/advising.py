@@ -20,7 +20,7 @@ from trimtab.search.generation import PAPER, PLUS, Forecasting, Generation
 from trimtab.search.scene import Scene
 from trimtab.search.space import SearchSpace
 from trimtab.search.tuner import Tuning
-from trimtab.simulate.trials import Trials
+from trimtab.simulate.trials import Stoppable, Trials
 from trimtab.world import Seeds
 
 SearchKind = Literal["main", "background"]
@@ -32,6 +32,14 @@ class Advising(Protocol):
 
     def advise(self, scene: Scene, tenure: Tenure, search: SearchKind) -> Round:
         """Return the record of a round, verdict included."""
+        ...
+
+    def begin(self, stop_after: int | None = None) -> None:
+        """Get ready for a search, which stops after so many calls for trials if an earlier one did."""
+        ...
+
+    def interrupt(self, why: str) -> None:
+        """Let the search that was begun end soon, with `Interrupted`; any thread may say so."""
         ...
 
     def gain(self, scene: Scene, wanted: Knobs) -> float:
@@ -81,9 +89,10 @@ class Searches:
     def __init__(self, how: Searching, trials: Trials, held: frozenset[str] = frozenset()) -> None:
         seeds = Seeds(how.seed)
         self._generation = Generation(how.forecasting or LINES[how.line], seeds)
-        self._trials, self._objective, self._held = trials, how.tuning.objective, held
+        self._scoring, self._trials = trials, Stoppable(trials)
+        self._objective, self._held = how.tuning.objective, held
         self._advisor = self._main(how, seeds)
-        self._light = BackgroundAdvisor(self._generation, trials, how.tuning, how.rails, seeds)
+        self._light = BackgroundAdvisor(self._generation, self._trials, how.tuning, how.rails, seeds)
 
     def _main(self, how: Searching, seeds: Seeds) -> Advisor:
         if how.line == "trimtab":
@@ -105,7 +114,13 @@ class Searches:
         return self._objective.gain(costs[0], costs[1])
 
     def realised(self, shadow: Shadow, past: Past, facts: Sequence[JobFacts]) -> float:
-        return realised_gain(shadow, past, facts, self._trials, self._objective)
+        return realised_gain(shadow, past, facts, self._scoring, self._objective)
+
+    def interrupt(self, why: str) -> None:
+        self._trials.stop(why)
+
+    def begin(self, stop_after: int | None = None) -> None:
+        self._trials.begin(stop_after)
 
 
 def holding(space: SearchSpace, held: frozenset[str], running: Knobs) -> SearchSpace:

@@ -143,9 +143,9 @@ class PoolingAdvisor:
         """
         if self._looked_back_ms is not None and scene.now_ms < self._looked_back_ms + DAY_MS:
             return {}
-        self._looked_back_ms = scene.now_ms
         week = self._generation.week_again(scene)
         if week is None:
+            self._looked_back_ms = scene.now_ms
             return {}
         objective = self._tuning.objective
         found = Search(self._field[0], objective)
@@ -157,6 +157,7 @@ class PoolingAdvisor:
         )
         logs = {knobs: math.log1p(cost) for knobs, cost in found.costs.items()}
         self._evidence.add(logs, self._field, self._pooling.week)
+        self._looked_back_ms = scene.now_ms
         return {knobs.text(): cost for knobs, cost in found.costs.items()}
 
     def _chosen_field(self, scene: Scene) -> list[Knobs]:

@@ -16,12 +16,15 @@ from trimtab.control.guardrails import Apply, Tenure
 from trimtab.control.orders import Orders
 from trimtab.control.rounds import Round
 from trimtab.control.standing import Standing
+from trimtab.errors import Interrupted
 from trimtab.forecast.backtest import belief
 from trimtab.knobs import Knobs, Space
 from trimtab.search.scene import Scene
 
 # A gain that was looked at in one round only counts from here on.
 _ONCE_GAIN_MIN = 1.1
+
+STOPPED = "the search was stopped"
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,10 @@ def kept(kind: SearchKind, why: str, state: int | None) -> Decision:
 
 
 def failed(question: Question, error: BaseException) -> Decision:
-    """Return what becomes of a search that failed: nothing."""
+    """Return what becomes of a search that failed, or was stopped: nothing."""
+    if isinstance(error, Interrupted):
+        found = kept(question.kind, f"{STOPPED}: {error}", question.state)
+        return Decision({**found.body, "interrupted": error.after})
     return kept(question.kind, f"the search failed: {type(error).__name__}: {error}", question.state)
 
 

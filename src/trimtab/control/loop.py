@@ -26,6 +26,7 @@ from trimtab.forecast.history import Past
 from trimtab.job import JobState
 from trimtab.knobs import Knobs
 from trimtab.search.scene import Scene
+from trimtab.world import epoch_ms
 
 _EVENTS_AT_ONCE = 10_000
 _EVENTS_A_TICK = 200_000
@@ -50,6 +51,7 @@ class _Search:
     """A search that goes on, and what it was asked."""
 
     question: Question
+    advising: Advising
     found: Future[Answer]
 
 
@@ -81,6 +83,7 @@ class Loop:
         changer: Knows what is in force, and changes it.
         register: The jobs known so far. seen: the last state that was fit to decide on. past: what
             was known of all jobs then.
+        looked_s: When it last looked, s since 1970, UTC; None before the first look.
         trouble: What is wrong now, in sentences by what it concerns; empty if nothing is.
         last: What the last round came to. counts: what has happened, for metrics.
     """
@@ -108,6 +111,7 @@ class Loop:
         self.last: Mapping[str, Any] = {}
         self.seen: State | None = None
         self.past: Past | None = None
+        self.looked_s: float | None = None
         self._searching: _Search | None = None
         self._at_hand: dict[int, Scene] = {}  # what was decided on, by the number of its entry
         self._clocks: tuple[int, int] | None = None  # the scheduler's and one's own, when last looked at
@@ -130,7 +134,8 @@ class Loop:
         self.changer.note("start", {"run": self._run, "mode": self.orders.mode, **body})
 
     def stop(self) -> None:
-        """Write down that it ends; a change in flight is settled by the next start."""
+        """Write down that it ends, and stop what is searched; the next start settles a change in flight."""
+        self._interrupt("the program ends")
         self.changer.note("stop", {"run": self._run})
 
     # ---- a tick ----------------------------------------------------------------------------------
@@ -182,6 +187,7 @@ class Loop:
         self._check_clock()
         self.changer.look()
         self._hear()
+        self.looked_s = epoch_ms() / 1000
 
     def _check_clock(self) -> None:
         own_ms = self._clock()
@@ -249,7 +255,9 @@ class Loop:
             self.changer.writes,
         )
         advising, space = self._advising, self._plant.knobs
-        self._searching = _Search(question, self._submit(lambda: sought(question, advising, space)))
+        advising.begin()
+        found = self._submit(lambda: sought(question, advising, space))
+        self._searching = _Search(question, advising, found)
 
     def _sight(self, state: State) -> Sight:
         """Return all that is known now.
@@ -319,6 +327,10 @@ class Loop:
         if found.change is not None:
             knobs, gain = found.change
             self.changer.intend(knobs, "change", gain, found.body["reason"], key, question.state)
+
+    def _interrupt(self, why: str) -> None:
+        if self._searching is not None:
+            self._searching.advising.interrupt(why)
 
     def _note_verdict(self, found: Decision, now_ms: int) -> None:
         body = {"own_ms": now_ms, **found.body}
@@ -426,8 +438,9 @@ class Loop:
         return f"in force: {self.standing.knobs.text()}" + (f" (change {key})" if key else "")
 
     def pause(self, by: str) -> str:
-        """Change nothing until resume; return what that means."""
+        """Change nothing until resume, and stop what is searched; return what that means."""
         self.changer.note("pause", {"by": by})
+        self._interrupt(f"paused by {by}")
         return self.standing.paused
 
     def resume(self, by: str) -> str:

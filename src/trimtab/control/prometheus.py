@@ -63,6 +63,7 @@ def metrics_text(loop: Loop, now_ms: int) -> str:
         "1 if the journal was written the last time.",
         float("journal" not in loop.trouble),
     )
+    text.one("last_look_timestamp_seconds", "gauge", "When it last looked at the scheduler.", loop.looked_s)
     text.one("paused", "gauge", "1 while a person has paused changes.", float(bool(standing.paused)))
     text.one("breaker_open", "gauge", "1 while the circuit breaker is open.", float(bool(standing.breaker)))
     text.one(

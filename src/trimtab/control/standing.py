@@ -124,6 +124,7 @@ class Standing:
         pairs: Predicted and realised gains. losses, failures: how many in a row, up to now.
         steady: What was in force before the first of these losses.
         main_ms: When the last main round was, None before the first.
+        stopped: Whether that one was stopped: it is made up for after `resume`.
         unscored: What is to be scored, oldest first.
         versions: What this was decided by, as the last start says.
     """
@@ -145,6 +146,7 @@ class Standing:
     failures: int = 0
     steady: Knobs | None = None
     main_ms: int | None = None
+    stopped: bool = False
     unscored: tuple[Unscored, ...] = ()
     versions: Mapping[str, Any] | None = None
 
@@ -197,7 +199,7 @@ def _start(standing: Standing, entry: Noted) -> Standing:
 def _verdict(standing: Standing, entry: Noted) -> Standing:
     body = entry.body
     if body.get("search") == "main":
-        standing = replace(standing, main_ms=body["own_ms"])
+        standing = replace(standing, main_ms=body["own_ms"], stopped="interrupted" in body)
     for way in ("shadowed", "doubted"):
         if told := body.get(way):
             standing = _awaiting(standing, told["key"], told, body, made=False)
@@ -321,6 +323,8 @@ def _pause(standing: Standing, entry: Noted) -> Standing:
 
 
 def _resume(standing: Standing, entry: Noted) -> Standing:
+    main_ms = None if standing.stopped else standing.main_ms
+    standing = replace(standing, main_ms=main_ms, stopped=False)
     return replace(standing, paused="", breaker="", losses=0, failures=0, steady=None)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trimtab import __version__
-from trimtab.errors import ConfigError, TrialsLost, UnknownName
+from trimtab.errors import ConfigError, Interrupted, TrialsLost, UnknownName
 from trimtab.knobs import Knobs
 from trimtab.objective import Measured, Objective, find_objective
 from trimtab.policies.catalog import find_policy
@@ -26,6 +26,9 @@ from trimtab.simulate.whatif import Situation
 
 # With small chunks few workers wait for a slow one; but each chunk carries the situation, 100 bytes a job.
 _CHUNKS_A_WORKER = 4
+
+# A search that can be stopped is between two trials of so many settings at the latest.
+_AT_ONCE = 8
 
 # A Dask worker may have several threads; a policy is shared by all of them and need not bear that.
 _one_at_a_time = threading.Lock()
@@ -68,7 +71,8 @@ class LocalTrials:
 
     def _prepare(self, situation: Situation) -> FastSituation | None:
         """Return the situation's state in the core, made once for all searches on it."""
-        if self._prepared is None or self._prepared[0] is not situation:
+        prepared = self._prepared  # others may be measuring beside this
+        if prepared is None or prepared[0] is not situation:
             one, policy = situation, find_policy(situation.policy)
             fast = None
             if runs_compiled(self._engine, one.workload, one.environment, policy):
@@ -81,8 +85,39 @@ class LocalTrials:
                     one.until_ms,
                     one.preemptions_max,
                 )
-            self._prepared = situation, fast
-        return self._prepared[1]
+            self._prepared = prepared = situation, fast
+        return prepared[1]
+
+
+class Stoppable:
+    """Trials of a search that can be stopped: what is under way ends soon, and nothing more is tried.
+
+    Args:
+        trials: Do the work, a few settings at a time.
+    """
+
+    def __init__(self, trials: Trials) -> None:
+        self._trials = trials
+        self.begin()
+
+    def begin(self, stop_after: int | None = None) -> None:
+        """Begin a search, which stops by itself after so many calls if an earlier one did."""
+        self._calls, self._why, self._stop_after = 0, "", stop_after
+
+    def stop(self, why: str) -> None:
+        """Stop the search that is under way; any thread may say so."""
+        self._why = why
+
+    def measure(
+        self, situation: Situation, candidates: Sequence[Knobs], objective: Objective
+    ) -> list[Measured]:
+        found: list[Measured] = []
+        for first in range(0, len(candidates), _AT_ONCE):
+            if self._why or self._calls == self._stop_after:
+                raise Interrupted(self._why, self._calls)
+            self._calls += 1
+            found += self._trials.measure(situation, candidates[first : first + _AT_ONCE], objective)
+        return found
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trimtab.control import safety as checks
-from trimtab.control.advising import Advising
-from trimtab.control.deciding import Answer, Question, decided, failed, kept, sought, unfit
+from trimtab.control.advising import Searches
+from trimtab.control.deciding import STOPPED, Answer, Question, decided, failed, kept, sought, unfit
 from trimtab.control.entries import Entry
 from trimtab.control.journal import plain
 from trimtab.control.orders import Orders, Plant
@@ -24,7 +24,7 @@ from trimtab.control.service import decided_by, plant_of, searches_anew, searche
 from trimtab.control.settings import Settings, settings_again
 from trimtab.control.sight import Kept, Sight, Unkept, kept_again, names_in
 from trimtab.control.standing import Standing, Unscored, fold, knobs_of
-from trimtab.errors import InputError, JournalError
+from trimtab.errors import InputError, Interrupted, JournalError
 from trimtab.knobs import Knobs
 from trimtab.search.scene import Scene
 from trimtab.studies.replay import differences, short
@@ -98,7 +98,7 @@ class _Run:
     name: str
     settings: Settings
     plant: Plant
-    advising: Advising
+    advising: Searches
 
     @classmethod
     def of(cls, entry: Entry) -> _Run | None:
@@ -149,11 +149,12 @@ class _Replay:
 
     def __init__(self, parts: Parts, found: Redone) -> None:
         self._parts, self._found = parts, found
+        self._stopped: dict[int, int] = {}  # calls after which the search of a state was stopped
         self._standing = Standing()
         self._run: _Run | None = None
         self._states: dict[int, Entry] = {}
         self._scenes: dict[int, Scene] = {}
-        self._asked: tuple[Question, Advising] | None = None
+        self._asked: tuple[Question, Searches] | None = None
         self._answer: Answer | Exception | None = None  # to what is asked, once it was sought
         self._sight: tuple[int, Sight] | None = None
         self._wanted: Mapping[str, Any] | None = None
@@ -233,8 +234,10 @@ class _Replay:
         """Search once for what was asked last; an error is what came of it then."""
         if self._answer is None:
             assert self._asked is not None
+            question, advising = self._asked
+            advising.begin(self._stopped.get(question.state))
             try:
-                self._answer = sought(*self._asked, run.plant.knobs)
+                self._answer = sought(question, advising, run.plant.knobs)
             except Exception as error:
                 self._answer = error
         return self._answer
@@ -250,10 +253,12 @@ class _Replay:
             self._found.unseen += 1
             return
         question, space = self._question(entry), run.plant.knobs
+        if "interrupted" in body:
+            self._stopped = {question.state: body["interrupted"]}
         if why := unfit(question.scene, question.orders):
             found = kept(question.kind, why, question.state)
         elif isinstance(answer := self._sought(run), Exception):
-            found = failed(question, answer)
+            found = failed(question, _as_then(answer, body))
         else:
             key, now_ms = f"{run.name}-{entry.number}", body["own_ms"]
             found = decided(question, answer, self._standing, run.orders, now_ms, key, space)
@@ -300,6 +305,13 @@ class _Replay:
             return
         steady = standing.steady if standing.steady != standing.knobs else None
         self._compare(entry, {"reason": why, "back": steady.jsonable() if steady else None})
+
+
+def _as_then(error: Exception, body: Mapping[str, Any]) -> Exception:
+    """Return what came of a search; who stopped it is not decided, but told."""
+    if isinstance(error, Interrupted) and "interrupted" in body:
+        return Interrupted(body["reason"].removeprefix(f"{STOPPED}: "), error.after)
+    return error
 
 
 def _way_back(standing: Standing) -> Knobs:
