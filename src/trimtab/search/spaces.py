@@ -24,6 +24,27 @@ _SAFETY_MAX = 0.5
 _QUIET_JOBS = (0.5, 10.0)  # per ten minutes
 _REFRESH_S = (86_400, 259_200, 604_800)
 _ROUNDS_S = (0, 60, 120, 300, 600, 1200)
+# What `scontrol reconfigure` was seen to put in force (Slurm 22.05.8), in ranges that sites use. A weight is
+# one less than its place on the axis, so that 0 is on it.
+_SLURM_WEIGHTS = tuple(
+    f"PriorityWeight{name}" for name in ("Age", "Fairshare", "JobSize", "Partition", "QOS")
+)
+_WEIGHT_MAX = 100_000
+_SLURM = (
+    Axis("PriorityMaxAge", "log", 60, 43_200),
+    Axis("PriorityFavorSmall", "choice", choices=(False, True)),
+    Axis("PriorityDecayHalfLife", "log", 60, 43_200),
+    Axis("PriorityCalcPeriod", "int", 1, 10),
+    Axis("default_queue_depth", "log", 10, 10_000),
+    Axis("sched_min_interval", "choice", choices=(2, 1_000_000, 5_000_000)),
+)
+_SLURM_BACKFILL = (
+    Axis("bf_interval", "log", 5, 600),
+    Axis("bf_window", "log", 60, 43_200),
+    Axis("bf_resolution", "log", 30, 3600),
+    Axis("bf_max_job_test", "log", 10, 10_000),
+    Axis("bf_max_job_user", "choice", choices=(0, 5, 20, 100)),
+)
 # What decides most under SensaScale; the others stay as they are.
 _SENSASCALE = (
     "unit_mode",
@@ -56,9 +77,9 @@ def search_space(
     Tiresias is searched over a base threshold and a ratio (thresholds = base x ratio^i), which stay in
     order for any number of queues; Themis over all but its definition of fairness and what updates do to
     leases; Lucid over a mode of sharing and what that mode uses; Chronus over all but who plans its leases;
-    Synergy over orders, a few lengths of rounds and what takes no integer programs; SensaScale over the knobs
-    that matter most; other policies over their own knobs. The last two leave out knobs to which no choice on
-    the axes gives an effect.
+    Synergy over orders, a few lengths of rounds and what takes no integer programs; Slurm over what it can be
+    told without a restart; SensaScale over the knobs that matter most; other policies over their own knobs.
+    The last two leave out knobs to which no choice on the axes gives an effect.
 
     Args:
         policy: What is searched.
@@ -77,6 +98,8 @@ def search_space(
         return _synergy_space(policy, base)
     if policy.name == "chronus":
         return _chronus_space(policy, base)
+    if policy.name == "slurm":
+        return _slurm_space(policy, base)
     if policy.name in ("sensascale", "sensascale-plus"):
         names = _SENSASCALE if policy.name == "sensascale" else _SENSASCALE_PLUS
         return _plain_space(policy, base, names)
@@ -143,6 +166,24 @@ def _chronus_space(policy: Policy, base: Knobs) -> SearchSpace:
         Axis("fill_every", "int", 0, 10),
     )
     return _space_of(policy, base, axes)
+
+
+def _slurm_space(policy: Policy, base: Knobs) -> SearchSpace:
+    rest = (*_SLURM, *(_SLURM_BACKFILL if base["SchedulerType"] == "sched/backfill" else ()))
+
+    def values(point: Point) -> Mapping[str, Value]:
+        found = {name: round(float(point[name])) - 1 for name in _SLURM_WEIGHTS}
+        numbers = {axis.name: point[axis.name] for axis in rest}
+        return found | {
+            name: round(value) if isinstance(value, float) else value for name, value in numbers.items()
+        }
+
+    def point(knobs: Knobs) -> Point:
+        weights = {name: min(knobs.integer(name), _WEIGHT_MAX) + 1 for name in _SLURM_WEIGHTS}
+        return weights | {axis.name: _axis_value(knobs[axis.name]) for axis in rest}
+
+    weights = (Axis(name, "log", 1, _WEIGHT_MAX + 1) for name in _SLURM_WEIGHTS)
+    return SearchSpace((*weights, *rest), policy.space, values, point, base)
 
 
 def _axis(knob: Knob) -> Axis:
