@@ -17,7 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 STAGES = ("traces", "forecast", "policies", "simulate", "search", "control", "report", "studies", "cli")
 PICTURE = f"""
-    nouns (job, profile, cluster, knobs, objective, timeline, errors, world)
+    nouns (job, profile, cluster, site, knobs, objective, timeline, errors, world)
       -> {" -> ".join(STAGES)}
 
 A stage imports nouns, itself and earlier stages; a noun imports nouns; only `__main__` imports `cli`."""
