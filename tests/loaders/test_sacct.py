@@ -273,3 +273,14 @@ def test_database_columns(tmp_path: Path) -> None:
     assert (job["gpus"], job["cpus"], job["memory_gib"], job["duration_ms"]) == (2, 20.0, 2.0, 307_000)
     assert trace.unrun.select("job_id", "gpus", "state").row(0) == ("2", 1, "CANCELLED")
     assert trace.provenance.left_out_counts() == {"asks for no GPU": 1}
+
+
+def test_accounts_qualities_and_limits_of_jobs_that_ran_twice(tmp_path: Path) -> None:
+    """Each run may last as long as the limit says; runs that are added up may last as long together."""
+    path = tmp_path / "sacct.txt"
+    again = {"Submit": f"{DAY}3:00", "Start": f"{DAY}4:00", "End": f"{DAY}5:00"}
+    lines = [row("10", State="REQUEUED"), row("10", **again), row("11")]
+    path.write_text("\n".join([f"{HEADER}|Account|QOS", *(f"{line}|vision|high" for line in lines)]) + "\n")
+    trace = load(f"sacct:{path}")
+    told = trace.jobs.select("job_id", "account", "qos", "limit_ms", "duration_ms").rows()
+    assert told == [("10", "vision", "high", 7_200_000, 120_000), ("11", "vision", "high", 3_600_000, 60_000)]
