@@ -65,13 +65,6 @@ private:
     bool relaxed_;
 };
 
-// GPUs that backfill keeps for a job.
-struct Booking {
-    Ms from_ms;
-    Ms to_ms;
-    Nodes nodes;
-};
-
 class Outlook;
 
 // One virtual cluster while passes change it.
@@ -118,101 +111,157 @@ private:
     Layer free_;
 };
 
-// GPUs that become free by the time limits of running jobs, less what is kept for jobs further up.
+// GPUs that become free by the time limits of running jobs, less what is kept for jobs further up. During a pass they
+// only become fewer, so that nobody finds a place before one that asked for no more and for no longer.
 class Outlook {
 public:
     explicit Outlook(const Board& board)
-        : board_(board), now_ms_(board.view_.now_ms), horizon_ms_(now_ms_ + board.rules_.window_ms) {
+        : board_(board), now_ms_(board.view_.now_ms), horizon_ms_(now_ms_ + board.rules_.window_ms),
+          is_by_node_(!board.view_.counted && !board.view_.relaxed), nodes_(board.view_.free_gpus.size()) {
         for (const Job* job : board.view_.running) {
             if (!board.is_lost(*job)) enter(job->started_ms, *job, job->nodes);
         }
         for (const auto& [job, nodes] : board.started) enter(now_ms_, *job, nodes);
-        std::sort(ends_.begin(), ends_.end(), [](const End& one, const End& other) { return one.at_ms < other.at_ms; });
+        for (Node& node : nodes_) std::sort(node.ends.begin(), node.ends.end());
         times_.push_back(now_ms_);
-        for (const End& end : ends_) times_.push_back(end.at_ms);
+        std::sort(times_.begin(), times_.end());
         times_.erase(std::unique(times_.begin(), times_.end()), times_.end());
     }
 
     // Enter when a job that starts now is expected to end.
     void hold(const Job& job, const Nodes& nodes) {
-        enter(now_ms_, job, nodes);
-        const auto is_before = [](const End& one, const End& other) { return one.at_ms < other.at_ms; };
-        const auto place = std::upper_bound(ends_.begin(), ends_.end() - 1, ends_.back(), is_before);
-        std::rotate(place, ends_.end() - 1, ends_.end());
-        add_time(rounded_end_ms(now_ms_, job));
+        const Ms at_ms = expected_end_ms(now_ms_, job);
+        for (const Share share : nodes) {
+            std::vector<End>& ends = at(share.node).ends;
+            const End end{at_ms, share.gpus};
+            ends.insert(std::upper_bound(ends.begin(), ends.end(), end), end);
+        }
+        add_time(at_ms);
     }
 
     // Keep a place for a job: whole nodes, or as many GPUs as it needs where nodes do not count.
     void book(const Job& job, Ms at_ms, const Nodes& nodes) {
-        Nodes kept;
-        for (const Share share : nodes) {
-            kept.add({share.node, board_.view_.counted ? share.gpus : board_.view_.vc.gpus_per_node});
-        }
         const Ms to_ms = end_ms(job, at_ms);
-        bookings_.push_back({at_ms, to_ms, std::move(kept)});
+        for (const Share share : nodes) {
+            const std::int32_t gpus = board_.view_.counted ? share.gpus : board_.view_.vc.gpus_per_node;
+            at(share.node).bookings.push_back({at_ms, to_ms, gpus});
+        }
         add_time(to_ms);
     }
 
     // The first instant inside the window at which a job finds a place for all of its limit; false for none.
     bool earliest(const Job& job, Ms& at_ms, Nodes& found) {
-        free_ = board_.free_.spares();
-        std::int64_t total = board_.free_.total();
-        auto end = ends_.begin();
-        for (const Ms time_ms : times_) {
-            if (time_ms > horizon_ms_) break;
-            for (; end != ends_.end() && end->at_ms <= time_ms; ++end) {
-                for (const Share share : end->nodes) free_[static_cast<std::size_t>(share.node)] += share.gpus;
-                total += end->gpus;
-            }
-            if (total < job.gpus) continue;
-            usable_ = free_;
-            const Ms to_ms = end_ms(job, time_ms);
-            for (const Booking& one : bookings_) {
-                if (one.from_ms >= to_ms || time_ms >= one.to_ms) continue;
-                for (const Share share : one.nodes) {
-                    std::int32_t& left = usable_[static_cast<std::size_t>(share.node)];
-                    left = std::max(0, left - share.gpus);
-                }
-            }
-            if (!board_.places_.may_fit(usable_, job.gpus)) continue;
-            if (board_.places_.find(board_.places_.layer(usable_), job.gpus, found)) {
-                at_ms = time_ms;
-                return true;
+        const Ms limit_ms = board_.claim(job).limit_ms;
+        Ms from_ms = now_ms_;
+        for (const Asked& one : asked_) {
+            if (one.gpus <= job.gpus && one.limit_ms <= limit_ms) from_ms = std::max(from_ms, one.at_ms);
+        }
+        at_ms = NEVER_MS;
+        if (is_by_node_ && job.gpus <= board_.places_.size()) {
+            for (const Node& node : nodes_) at_ms = std::min(at_ms, earliest_on(node, job, from_ms, at_ms));
+            if (at_ms <= horizon_ms_ && !fits(job, at_ms, found)) throw InvariantError("backfill lost a place");
+        } else {
+            for (auto time = std::lower_bound(times_.begin(), times_.end(), from_ms);
+                 time != times_.end() && *time <= horizon_ms_; ++time) {
+                if (!fits(job, *time, found)) continue;
+                at_ms = *time;
+                break;
             }
         }
-        return false;
+        if (at_ms > horizon_ms_) at_ms = NEVER_MS;
+        if (at_ms > from_ms) asked_.push_back({job.gpus, limit_ms, at_ms});
+        return at_ms != NEVER_MS;
     }
 
 private:
     struct End {
         Ms at_ms;
         std::int32_t gpus;
-        Nodes nodes;
+        friend bool operator<(const End& one, const End& two) { return one.at_ms < two.at_ms; }
     };
+    struct Booking {
+        Ms from_ms;
+        Ms to_ms;
+        std::int32_t gpus;
+    };
+    struct Node {
+        std::vector<End> ends;  // in order of time
+        std::vector<Booking> bookings;
+    };
+    struct Asked {
+        std::int32_t gpus;
+        Ms limit_ms;
+        Ms at_ms;
+    };
+
+    Node& at(std::int32_t node) { return nodes_[static_cast<std::size_t>(node)]; }
 
     Ms end_ms(const Job& job, Ms from_ms) const {
         return rounded_up(from_ms + board_.claim(job).limit_ms, board_.rules_.resolution_ms);
     }
     // At its limit, or soon if it is past that.
-    Ms rounded_end_ms(Ms from_ms, const Job& job) const {
+    Ms expected_end_ms(Ms from_ms, const Job& job) const {
         const Ms step_ms = board_.rules_.resolution_ms, limit_ms = from_ms + board_.claim(job).limit_ms;
         return rounded_up(limit_ms <= now_ms_ ? now_ms_ + step_ms : limit_ms, step_ms);
     }
     void enter(Ms from_ms, const Job& job, const Nodes& nodes) {
-        ends_.push_back({rounded_end_ms(from_ms, job), job.gpus, nodes});
+        const Ms at_ms = expected_end_ms(from_ms, job);
+        for (const Share share : nodes) at(share.node).ends.push_back({at_ms, share.gpus});
+        times_.push_back(at_ms);
     }
     void add_time(Ms time_ms) {
         const auto place = std::lower_bound(times_.begin(), times_.end(), time_ms);
         if (place == times_.end() || *place != time_ms) times_.insert(place, time_ms);
     }
 
+    // The first instant at which a job that needs one node finds a place on this one, not before an instant; any that
+    // is not before `best_ms` will do.
+    Ms earliest_on(const Node& node, const Job& job, Ms from_ms, Ms best_ms) const {
+        std::int32_t free = board_.free_.spare(static_cast<std::int32_t>(&node - nodes_.data()));
+        Ms at_ms = from_ms;
+        auto end = node.ends.begin();
+        while (at_ms < best_ms) {
+            for (; end != node.ends.end() && (end->at_ms <= at_ms || free < job.gpus); ++end) {
+                at_ms = std::max(at_ms, end->at_ms);
+                free += end->gpus;
+            }
+            const Ms to_ms = end_ms(job, at_ms);
+            Ms after_ms = at_ms;
+            for (const Booking& one : node.bookings) {
+                if (one.from_ms < to_ms && at_ms < one.to_ms) after_ms = std::max(after_ms, one.to_ms);
+            }
+            if (after_ms == at_ms) return at_ms;
+            at_ms = after_ms;
+        }
+        return at_ms;
+    }
+
+    // Whether a job finds a place at an instant for all of its limit.
+    bool fits(const Job& job, Ms at_ms, Nodes& found) {
+        const Ms to_ms = end_ms(job, at_ms);
+        usable_ = board_.free_.spares();
+        for (std::size_t place = 0; place < nodes_.size(); ++place) {
+            std::int32_t& left = usable_[place];
+            for (const End& end : nodes_[place].ends) {
+                if (end.at_ms > at_ms) break;
+                left += end.gpus;
+            }
+            for (const Booking& one : nodes_[place].bookings) {
+                if (one.from_ms < to_ms && at_ms < one.to_ms) left = std::max(0, left - one.gpus);
+            }
+        }
+        const Places& places = board_.places_;
+        return places.may_fit(usable_, job.gpus) && places.find(places.layer(usable_), job.gpus, found);
+    }
+
     const Board& board_;
     Ms now_ms_;
     Ms horizon_ms_;
-    std::vector<End> ends_;  // in order of time
-    std::vector<Booking> bookings_;
+    bool is_by_node_;  // whether a job that fits on a node is on one
+    std::vector<Node> nodes_;
     std::vector<Ms> times_;  // at which something becomes free, in order
-    std::vector<std::int32_t> free_, usable_;
+    std::vector<Asked> asked_;
+    std::vector<std::int32_t> usable_;
 };
 
 std::int64_t Board::priority(const Job& job) {
