@@ -305,6 +305,19 @@ def test_what_a_scheduler_shows_becomes_a_queue() -> None:
     assert (late.stopped_ms, late.first_start_ms, late.grades) == (40, None, (3_600_000,))
 
 
+@pytest.mark.parametrize("policy", ["fifo", "slurm"])
+def test_a_job_that_has_held_its_gpus_beyond_its_limit_ends_at_once(policy: str) -> None:
+    """It was requeued, or its scheduler is lenient; whatever a future gives it, it has had its limit."""
+    facts = JobFacts("late", 0, 4, limit_ms=60_000)
+    jobs = [Seen(facts=facts, nodes=((0, 4),), held_ms=90_000, started_ms=10_000)]
+    cluster, knobs = Cluster.pool(1, 4), find_policy(policy).space.defaults
+    state = observe(policy, cluster, knobs, 100_000, jobs)
+    future = Workload([facts], [500_000])
+    engine = Engine.resume(state.snapshot, future, cluster, find_policy(policy), Environment())
+    engine.run()
+    assert engine.records[0].finish_ms == 100_000
+
+
 def test_jobs_that_can_never_run_are_no_part_of_a_state() -> None:
     cluster = Cluster.partitioned([("a", 1, 4)])
     jobs = [

@@ -41,8 +41,8 @@ def observe(policy: str, cluster: Cluster, knobs: Knobs, now_ms: int, jobs: Sequ
     """Return the state of a scheduler that shows these jobs, in whatever order.
 
     What is not shown is taken to be simple: a job has worked at full speed for as long as it has held its
-    GPUs, its level is what it has attained, and those that wait stand in order of submission. Jobs of no
-    virtual cluster of this one, or wider than theirs, can never run and are left out.
+    GPUs, up to its limit, its level is what it has attained, and those that wait stand in order of
+    submission. Jobs of no virtual cluster of this one, or wider than theirs, can never run and are left out.
     """
     found = find_policy(policy)
     plan = found.plan(knobs) if isinstance(found, QueuePolicy) else None
@@ -82,7 +82,8 @@ def _view(number: int, seen: Seen, home: int, plan: Plan | None, now_ms: int) ->
     job = JobView(number, seen.facts, home, seen.estimate_ms)
     job.since_ms = now_ms
     job.held_ms = job.graded_ms = seen.held_ms
-    job.done = seen.held_ms * FULL_SPEED_PPM
+    limit_ms = seen.facts.limit_ms
+    job.done = FULL_SPEED_PPM * (seen.held_ms if limit_ms is None else min(seen.held_ms, limit_ms))
     job.preemptions = seen.preemptions
     job.first_start_ms = job.first_ms = seen.first_start_ms
     job.stopped_ms = seen.facts.submit_ms if seen.stopped_ms is None else seen.stopped_ms
