@@ -95,8 +95,10 @@ Ms Engine::next_ms() {
     if (tick_ms_ != NONE) next = std::min(next, tick_ms_);
     if (is_whole_pass()) {
         for (const Partition& part : parts_) {
-            if (part.review_ms != NONE) next = std::min(next, part.review_ms);
-            if (part.lease_due_ms != NONE) next = std::min(next, part.lease_due_ms);
+            for (const Ms due_ms : {part.review_ms, part.lease_due_ms}) {
+                const bool is_heard = part.dirty && due_ms <= now_ms_;  // its pass waits for a tick
+                if (due_ms != NONE && !is_heard) next = std::min(next, due_ms);
+            }
         }
     }
     if (arrived_ < workload_->size()) {

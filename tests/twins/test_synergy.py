@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 import sensitive
 import strategies as some
 from trimtab.cluster import Cluster
+from trimtab.job import JobFacts
 from trimtab.policies.synergy import Synergy
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.fast import FastEngine
 from trimtab.simulate.native import native_decider
+from trimtab.simulate.workload import Workload
 from twins.pairs import check_equal, compiled, ending, events, examples, moments, state
 
 
@@ -81,3 +83,14 @@ def _has(kind: str, case: some.Case) -> bool:
         event.kind == kind and (event.detail or kind == "preempt")
         for event in case.done().timeline.events  # type: ignore[union-attr]
     )
+
+
+def test_a_review_that_waits_for_the_tick_of_longer_rounds_is_not_asked_for_again_and_again():
+    """Reviewed every 7 s, then in rounds of 260: the review of 14 s falls between their ticks."""
+    workload = Workload([JobFacts(f"j{one}", 0, 3) for one in range(3)], [60_000] * 3)
+    case = some.plain_case(workload, "synergy", {"order": "las", "round_s": 7})
+    longer = case.policy.space.project({"order": "fifo", "round_s": 260})
+    case = replace(case, cluster=Cluster.pool(1, 3), updates=((10_000, longer),))
+    reference, core = case.engine(), compiled(case)
+    assert ending(reference) == ending(core)
+    check_equal(reference, core)
