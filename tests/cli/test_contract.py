@@ -153,6 +153,7 @@ RUN_KEYS = {
     "trimtab", "engine", "trace", "cluster", "policy", "knobs", "seed", "cpu_s", "events", "metrics",
     "digest", "placement", "restart_cost_s", "estimates", "speeds", "models", "curves", "mix", "curve_noise",
     "adjust_cost_s",
+    "site",
 }  # fmt: skip
 METRICS = {
     "jobs", "finished", "rejected", "preemptions", "jct_s_mean", "jct_s_p50", "jct_s_p99", "wait_s_mean",

@@ -102,6 +102,8 @@ GOLDEN = {
         "mix": "20/70/10",
         "curve_noise": 0.0,
         "adjust_cost_s": 0.0,
+        "site": "",
+        "site_sha256": "",
     },
     "lines": ["selftune"],
     "ablate": [],
