@@ -77,6 +77,8 @@ VERBS = {
     ],
     "diagnose": ["--hours", "--line", "--executor", "--workers", "--address"],
     "replay": ["--executor", "--workers", "--address"],
+    "slurm check": ["--conf", "--file"],
+    "slurm import": ["--out", "--since", "--slice", "--completions"],
     "doctor": [],
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -85,3 +86,46 @@ def test_a_conf_that_is_not_there_is_one_line(lab: Lab, tmp_path: Path) -> None:
     done = trimtab("check", "--conf", str(tmp_path / "slurm.conf"), code=1)
     assert done.stderr.count("\n") == 1
     assert "slurm.conf: cannot be read" in done.stderr
+
+
+def test_import_writes_the_history_in_slices(accounted_lab: Lab, tmp_path: Path) -> None:
+    lab = accounted_lab
+    lab.clear()
+    names = [lab.submit(f"--job-name=run|{size}", gpus=size, seconds=1) for size in (1, 2, 4)]
+    told = ("sacct", "-n", "-X", "-P", "-j", ",".join(names), "-o", "State")
+    lab.wait(lambda: lab.run(*told).split() == ["COMPLETED"] * 3, "sacct to tell of jobs")
+    out = tmp_path / "jobs.csv"
+    environment = {
+        "SLURM_CONF": str(lab.conf),
+        "SACCT_FORMAT": "JobID",
+        "SLURM_TIME_FORMAT": "%s",
+        "TZ": "Asia/Tokyo",
+    }
+    done = trimtab("import", "--out", str(out), "--since", "3h", "--slice", "1h", **environment)
+    assert done.stdout == ""
+    assert "sacct: 100 %" in done.stderr
+    rows = {row["job_id"]: row for row in csv.DictReader(out.open())}
+    assert [rows[name]["gpus"] for name in names] == ["1", "2", "4"]
+    assert rows[names[0]]["name"] == "run|1"
+    assert set(rows) == {line.split("|")[0] for line in lab.run(*_ALL).splitlines()}
+
+
+_ALL = ("sacct", "-n", "-X", "-a", "-P", "-S", "now-3hours", "-E", "now", "-o", "JobID,State")
+
+
+def test_import_without_accounting_reads_the_completion_file(lab: Lab, tmp_path: Path) -> None:
+    """Without AccountingStorageTRES it does not know of GPUs, and says so."""
+    lab.clear()
+    lab.submit(gpus=1, seconds=1)
+    lab.wait(lambda: (lab.folder / "log" / "jobcomp.txt").exists(), "a job to end")
+    out = tmp_path / "jobs.csv"
+    done = trimtab("import", "--out", str(out), code=1, SLURM_CONF=str(lab.conf))
+    assert "jobcomp:" in done.stderr
+    assert "asks for no GPU" in done.stderr
+    assert not out.exists()
+
+
+def test_import_refuses_spans_that_are_none(lab: Lab, tmp_path: Path) -> None:
+    for words in (("--since", "0d"), ("--since", "soon"), ("--slice", "1s"), ("--slice", "0d")):
+        done = trimtab("import", "--out", str(tmp_path / "x.csv"), *words, code=1, SLURM_CONF=str(lab.conf))
+        assert done.stderr.count("\n") == 1

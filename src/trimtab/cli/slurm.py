@@ -10,9 +10,19 @@ import typer
 
 from trimtab.cli import options as o
 from trimtab.cli import show
+from trimtab.cli.trace import say_written
+from trimtab.control import slurm_keys
+from trimtab.control.slurm import read_config
 from trimtab.control.slurm_check import Check
 from trimtab.control.slurm_check import check as look
 from trimtab.control.slurm_commands import Commands
+from trimtab.control.slurm_history import read_history
+from trimtab.errors import ConfigError, InputError
+from trimtab.traces import jobcomp
+from trimtab.traces.spans import duration_ms
+from trimtab.traces.table import save
+from trimtab.traces.trace import Trace
+from trimtab.world import epoch_ms
 
 app = typer.Typer(
     help="Look at a live Slurm: what may be changed there, and its history as a trace.",
@@ -72,3 +82,49 @@ def _print_check(found: Check) -> None:
     if not found.refusals:
         tunable = sum(one.tunable for one in found.keys)
         show.out.print(f"Trimtab could change the {tunable} settings marked with *.")
+
+
+@app.command("import")
+def import_history(
+    out: Annotated[Path, typer.Option(help="Table to write: .csv, .csv.gz or .parquet.")],
+    conf: Conf = None,
+    since: Annotated[str, typer.Option(help="How far back, e.g. 90d.")] = "90d",
+    slice: Annotated[str, typer.Option(help="How much sacct is asked for at once.")] = "1d",
+    completions: Annotated[
+        Path | None, typer.Option(help="A job completion file (jobcomp/filetxt), in place of sacct.")
+    ] = None,
+    zone: o.Zone = None,
+    timeout_s: Timeout = 120.0,
+    format: o.OutputFormat = "text",
+    seed: o.NoSeed = 0,
+    quiet: o.Quiet = False,
+) -> None:
+    """Write a cluster's last months as the canonical table, without loading its controller.
+
+    Example: trimtab slurm import --out jobs.csv.gz --since 90d
+    """
+    show.check_writable([out])
+    if completions is not None:
+        trace = jobcomp.load(completions, zone=zone)
+    else:
+        trace = _history(commands_for(conf, timeout_s), since, slice, zone, quiet)
+    show.notice_trace(trace, quiet)
+    save(trace, out)
+    say_written(trace, out, format, quiet)
+
+
+def _history(commands: Commands, since: str, slice: str, zone: str | None, quiet: bool) -> Trace:
+    """Return what sacct tells, or the job completion file of a cluster without accounting."""
+    back_ms, slice_ms = duration_ms("--since", since), duration_ms("--slice", slice)
+    if back_ms <= 0 or slice_ms < 60_000 or back_ms // slice_ms > 100_000:
+        raise ConfigError(
+            f"--since {since} --slice {slice}: nothing lies in it, or too many slices; nothing ran."
+        )
+    config = read_config(commands)
+    if not slurm_keys.is_accounted(config):
+        if config.get("jobcomptype") != "jobcomp/filetxt":
+            raise InputError("this cluster has neither slurmdbd nor jobcomp/filetxt: it keeps no history.")
+        return jobcomp.load(config["jobcomploc"], zone=zone)
+    until_ms = epoch_ms()
+    with show.progress(quiet) as tell:
+        return read_history(commands, until_ms - back_ms, until_ms, slice_ms, tell)

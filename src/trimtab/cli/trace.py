@@ -116,7 +116,7 @@ def convert(
     _check_out(source, out)
     trace = o.open_trace(source, window, zone, thin, seed, quiet)
     save(trace, out)
-    _say_written(trace, out, format, quiet)
+    say_written(trace, out, format, quiet)
 
 
 @app.command()
@@ -137,7 +137,7 @@ def generate(
         text += f"{'&' if '?' in text else '?'}seed={seed}"
     trace = load(f"synthetic:{text}")
     save(trace, out)
-    _say_written(trace, out, format, quiet)
+    say_written(trace, out, format, quiet)
 
 
 @app.command()
@@ -178,7 +178,7 @@ def deadlines(
     save(trace, out)
     if gpus is not None:
         show.notice(f"load {found:.3f} on {gpus:,} GPUs", quiet)
-    _say_written(trace, out, format, quiet)
+    say_written(trace, out, format, quiet)
 
 
 def _check_out(source: str, out: Path) -> None:
@@ -193,7 +193,8 @@ def _check_out(source: str, out: Path) -> None:
         raise OutputError(f"{out}: is the trace that is read; nothing was written.")
 
 
-def _say_written(trace: Trace, out: Path, format: o.Format, quiet: bool) -> None:
+def say_written(trace: Trace, out: Path, format: o.Format, quiet: bool) -> None:
+    """Say what was written where."""
     if format == "json":
         show.print_json({"path": str(out), "jobs": len(trace), "unrun": trace.unrun.height})
     more = f" and {trace.unrun.height:,} arrivals without a run" if trace.unrun.height else ""

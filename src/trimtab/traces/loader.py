@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trimtab.errors import InputError, UnknownName
-from trimtab.traces import chronus, helios, pai, philly, sacct, swf, synthetic, table
+from trimtab.traces import chronus, helios, jobcomp, pai, philly, sacct, slurm_json, swf, synthetic, table
 from trimtab.traces.files import Stored, read
 from trimtab.traces.trace import Trace
 
@@ -20,6 +20,7 @@ FORMATS: dict[str, Loader] = {
     "pai": pai.load,
     "chronus": chronus.load,
     "sacct": sacct.load,
+    "jobcomp": jobcomp.load,
     "swf": swf.load,
     "table": table.load,
 }
@@ -57,8 +58,12 @@ def recognise(stored: Stored) -> str:
         return "table"
     text = stored.text()
     head = text[:65536].lstrip()
+    if slurm_json.looks_like(head):
+        return "sacct"
     if head.startswith(("[", "{")):
         return "philly"
+    if jobcomp.looks_like(head):
+        return "jobcomp"
     if swf.looks_like(head):
         return "swf"
     lines = head.split("\n")

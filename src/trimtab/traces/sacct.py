@@ -1,4 +1,4 @@
-"""Slurm's accounting: `sacct -P` text with its header line, and a csv of Slurm's database columns.
+"""Slurm's accounting: `sacct -P` text with its header line, `sacct --json`, a csv of its database columns.
 
 Columns are picked by name. Needed: JobIDRaw or JobID, Submit, and one that counts GPUs (AllocTRES, ReqTRES,
 AllocGRES, ReqGRES). Steps are left out. The rows of one id are one job: runs are added up, the first submit
@@ -15,6 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from trimtab.errors import InputError
+from trimtab.traces import slurm_json
 from trimtab.traces.columns import (
     Sift,
     Table,
@@ -68,6 +69,8 @@ def load(path: str | Path, *, zone: str | None = None) -> Trace:
     """
     stored = read(path)
     source = f"sacct:{path}"
+    if stored.data.lstrip()[:1] == b"{":
+        return settle_rows(slurm_json.table_of(stored, source), [], zone_of(zone), slurm_json.NOTE)
     first = stored.text().lstrip("\n").split("\n", 1)[0]
     if "|" not in first and {"id_job", "tres_alloc"} <= {name.strip().lower() for name in first.split(",")}:
         return _load_database(read_table(stored, source), zone)
@@ -77,6 +80,21 @@ def load(path: str | Path, *, zone: str | None = None) -> Trace:
 def _load_text(stored: Stored, source: str, zone: str | None) -> Trace:
     where = zone_of(zone)
     table, ragged, repaired = _split(stored, source)
+    notes = [f"Dates carry no zone and were read as {where}."]
+    if repaired:
+        notes.append(f"{repaired} rows hold a | in {table.name('JobName')}: taken as part of the name.")
+    return settle_rows(table, ragged, where, *notes)
+
+
+def settle_rows(table: Table, ragged: list[int], where: tzinfo, *told: str) -> Trace:
+    """Return the trace of a table with the columns of `sacct -P`.
+
+    Args:
+        ragged: Rows that had another number of fields. told: what else is worth saying.
+
+    Raises:
+        InputError: If a needed column is not there, or no job is left.
+    """
     job = table.name("JobIDRaw") if table.has("JobIDRaw") else table.name("JobID")
     shown = table.name("JobID") if table.has("JobID") else job
     table.name("Submit")
@@ -94,6 +112,7 @@ def _load_text(stored: Stored, source: str, zone: str | None) -> Trace:
         "end_ms": ends_ms(table.get("End"), where, start_ms),
         "elapsed_ms": pl.coalesce(number_ms(table.get("ElapsedRaw")), elapsed_ms(table.get("Elapsed"))),
         "gpus": _gpus(table, nodes),
+        "held": table.get("AllocTRES").is_not_null() if table.has("AllocTRES") else pl.lit(True),
         "cpus": cpus,
         "memory_gib": pl.coalesce(
             _tres_memory_gib(table), requested_memory_gib(table.get("ReqMem"), nodes, cpus)
@@ -110,11 +129,8 @@ def _load_text(stored: Stored, source: str, zone: str | None) -> Trace:
     sift = start_sift(table, columns, separator="|")
     if ragged:
         sift.leave_out("wrong number of fields", pl.col("row").is_in(ragged))
-    notes = [f"Dates carry no zone and were read as {where}."]
-    if repaired:
-        notes.append(f"{repaired} rows hold a | in {table.name('JobName')}: taken as part of the name.")
     mapping = {"job_id": job, "vc": "Partition", "gpus": next(n for n in (*_TRES, *_GRES) if table.has(n))}
-    return _settle(sift, table, mapping, notes, where)
+    return _settle(sift, table, mapping, list(told), where)
 
 
 def _settle(sift: Sift, table: Table, mapping: dict[str, str], notes: list[str], where: tzinfo) -> Trace:
@@ -128,7 +144,9 @@ def _settle(sift: Sift, table: Table, mapping: dict[str, str], notes: list[str],
     sift.leave_out("run time is negative", pl.col("elapsed_ms") < 0)
     # Slurm writes Start before Submit, 1970 or the moment of cancelling for what never ran.
     cancelled = (pl.col("state") == "CANCELLED").fill_null(False)
-    started = ((pl.col("start_ms") >= pl.col("submit_ms")) & ~cancelled) | (pl.col("elapsed_ms") > 0)
+    # What it refused at once has FAILED, a start, and nothing that it held.
+    began = (pl.col("start_ms") >= pl.col("submit_ms")) & ~cancelled & pl.col("held")
+    started = began | (pl.col("elapsed_ms") > 0)
     bare = pl.col("elapsed_ms").is_null() & pl.col("end_ms").is_not_null() & pl.col("start_ms").is_not_null()
     sift.rows = sift.rows.with_columns(
         started=started.fill_null(False) & (pl.col("state").fill_null("") != "PENDING"),
