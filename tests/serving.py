@@ -67,9 +67,9 @@ def written(folder: Path, mode: str = "auto", port: int = 18765, text: str = FIL
 class Running:
     """A server, its settings file and its port."""
 
-    def __init__(self, folder: Path, mode: str) -> None:
+    def __init__(self, folder: Path, mode: str, text: str = FILE) -> None:
         self.port = free_port()
-        self.path = written(folder, mode, self.port)
+        self.path = written(folder, mode, self.port, text)
         self.log = folder / "log"
         self.process = self.start()
 
@@ -114,8 +114,8 @@ class Running:
 
 
 @contextmanager
-def running(folder: Path, mode: str) -> Iterator[Running]:
-    found = Running(folder, mode)
+def running(folder: Path, mode: str, text: str = FILE) -> Iterator[Running]:
+    found = Running(folder, mode, text)
     try:
         yield found
     finally:

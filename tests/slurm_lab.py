@@ -13,7 +13,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-_SCRIPT = Path(__file__).resolve().parent / "live" / "lab" / "lab.sh"
+from trimtab.control.adapter import Adapter, Change
+from trimtab.control.slurm import SlurmAdapter
+from trimtab.control.slurm_commands import Commands
+from trimtab.knobs import Knobs
+
+_LIVE = Path(__file__).resolve().parent / "live"
+_SCRIPT = _LIVE / "lab" / "lab.sh"
+WEIGHTS, BOLD = f"{_LIVE}/weights.py::Weights", f"{_LIVE}/weights.py::Bold"
 _NODES, _FIRST_PORT, _PORTS = 4, 21_000, 40
 
 
@@ -149,3 +156,13 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def adapter_to(lab: Lab, policy: str = WEIGHTS) -> SlurmAdapter:
+    return SlurmAdapter(Commands(lab.conf), policy, lab.owned)
+
+
+def changed(adapter: Adapter, key: str, **values: int | bool) -> Change:
+    """Return a change of some knobs, decided on what is in force now."""
+    now = adapter.in_force()
+    return Change(f"{key}-{now.version}", Knobs({**now.knobs, **values}), now.version)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from trimtab.control.adapter import Refused, Unreachable
 from trimtab.control.slurm_commands import columns, nodes_of, rows
 from trimtab.control.slurm_effect import Factor, has_effect
 from trimtab.control.slurm_file import Owned, Record
+from trimtab.control.slurm_history import events_of, read_history
 from trimtab.control.slurm_jobs import Jobs, Row, gpu_counts, layout_of, span_ms
 from trimtab.errors import ConfigError
 from trimtab.knobs import Knob
+from trimtab.traces.sacct import load
 
 _TEXTS: dict[str, Any] = {"trades": "nothing", "takes_effect": "next pass", "in_flight": "nothing"}
 
@@ -371,3 +374,55 @@ def test_uneven_gangs() -> None:
     assert _LAYOUT.held(9, ("a1", "a2"), {"a1": 1, "a2": 8}) == ((0, 1), (1, 8))
     assert _LAYOUT.held(9, ("a1", "a2"), {}) == ((0, 5), (1, 4))
     assert _LAYOUT.held(9, ("a1", "a2"), {"a1": 3, "a2": 3}) == ((0, 5), (1, 4))
+
+
+# ---- what was before the first look ----------------------------------------------------------------
+
+_HISTORY = """JobIDRaw|State|Submit|Start|End|ElapsedRaw|AllocTRES|Partition
+5|COMPLETED|2024-01-01T00:00:00|2024-01-01T00:01:00|2024-01-01T00:02:00|60|gres/gpu=2|x
+6|RUNNING|2024-01-01T00:00:00|2024-01-01T00:01:00|Unknown|60|gres/gpu=2|x
+7|COMPLETED|2024-01-01T00:00:30|2024-01-01T00:01:00|2024-01-01T00:01:30|30|gres/gpu=99|x
+"""
+
+
+def test_jobs_of_the_past_are_told_once(tmp_path: Path) -> None:
+    """Job 5 has ended and is still shown; 6 runs; 7 would not fit; each is told once or not at all."""
+    path = tmp_path / "sacct.txt"
+    path.write_text(_HISTORY)
+    now_ms = 1_704_067_500_000  # five minutes later
+    ended = replace(
+        _RUNS, label="5", state="COMPLETED", submit_ms=now_ms - 300_000, start_ms=now_ms - 240_000
+    )
+    runs = replace(_RUNS, label="6", submit_ms=now_ms - 300_000, start_ms=now_ms - 240_000)
+    jobs = Jobs()
+    jobs.remember(events_of(load(path)), _LAYOUT)
+    for _ in range(2):
+        jobs.look([replace(ended, end_ms=now_ms - 180_000), runs], _LAYOUT, now_ms)
+    assert [(event.kind, event.label) for event in jobs.events(0, 100)] == [
+        *(("submit", "5"), ("start", "5"), ("finish", "5"), ("submit", "6"), ("start", "6"))
+    ]
+    assert jobs.events(0, 100)[2].ran_ms == 60_000
+
+
+@dataclass
+class _Slow:
+    """Slurm's commands, of which sacct takes no more than so much at once."""
+
+    most_ms: int
+    asked: list[int] = field(default_factory=list)
+
+    def ask(self, program: str, *words: str) -> str:
+        begin, end = (datetime.fromisoformat(words[words.index(flag) + 1]) for flag in ("-S", "-E"))
+        self.asked.append(round((end - begin).total_seconds() * 1000))
+        if self.asked[-1] > self.most_ms:
+            raise Unreachable("sacct: no answer in time.")
+        return _HISTORY
+
+
+def test_slices_that_take_too_long_are_halved() -> None:
+    hour_ms = 3_600_000
+    slow: Any = _Slow(2 * hour_ms)
+    assert len(read_history(slow, 0, 8 * hour_ms, 8 * hour_ms)) == 2  # one job over and over, and 7
+    assert [span // hour_ms for span in slow.asked] == [8, 4, 2, 2, 2, 2]
+    with pytest.raises(Unreachable):
+        read_history(_Slow(1), 0, 8 * hour_ms, 8 * hour_ms)  # type: ignore[arg-type]

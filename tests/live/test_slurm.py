@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_lab import Lab
+from slurm_lab import BOLD, WEIGHTS, Lab, adapter_to, changed
 from trimtab.control.adapter import Adapter, Change, Refused, Unreachable
 from trimtab.control.slurm import SlurmAdapter
 from trimtab.control.slurm_commands import Commands
@@ -18,18 +18,6 @@ from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 from trimtab.testing import AdapterConformance
 from trimtab.world import Seeds
-
-_HERE = Path(__file__).parent
-WEIGHTS, BOLD = f"{_HERE}/weights.py::Weights", f"{_HERE}/weights.py::Bold"
-
-
-def adapter_to(lab: Lab, policy: str = WEIGHTS) -> SlurmAdapter:
-    return SlurmAdapter(Commands(lab.conf), policy, lab.owned)
-
-
-def changed(adapter: Adapter, key: str, **values: int | bool) -> Change:
-    now = adapter.in_force()
-    return Change(f"{key}-{now.version}", Knobs({**now.knobs, **values}), now.version)
 
 
 @pytest.fixture(scope="module")

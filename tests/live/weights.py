@@ -1,20 +1,29 @@
-"""A stand-in for a model of Slurm: an order by arrival, and Slurm's settings as knobs it does not look at."""
+"""A stand-in for a model of Slurm: an order by arrival, or with much weight on the partition by width."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from trimtab.knobs import Knob, Space
-from trimtab.policies.fifo import Fifo
+from trimtab.job import JobView
+from trimtab.knobs import Knob, Knobs, Space
+from trimtab.policies.policy import Key, Plan, QueuePolicy
 
 _TEXTS: dict[str, Any] = {"trades": "nothing", "takes_effect": "next pass", "in_flight": "nothing"}
+
+
+def _arrival(job: JobView, now_ms: int) -> Key:
+    return job.id
+
+
+def _narrow_first(job: JobView, now_ms: int) -> Key:
+    return job.gpus * 1_000_000 + job.id
 
 
 def _number(name: str, default: int, low: int, high: int, unit: str = "") -> Knob:
     return Knob(name=name, kind="int", default=default, low=low, high=high, unit=unit, **_TEXTS)
 
 
-class Weights(Fifo):
+class Weights(QueuePolicy):
     """Slurm's settings, bounded as a model would bound them."""
 
     name: ClassVar[str] = "weights"
@@ -32,8 +41,10 @@ class Weights(Fifo):
         )
     )
 
-    def plan(self, knobs: Any, completed_gpu_ms: tuple[int, ...] = ()) -> Any:
-        return super().plan(Fifo.space.defaults, completed_gpu_ms)
+    def plan(self, knobs: Knobs, completed_gpu_ms: tuple[int, ...] = ()) -> Plan:
+        return Plan(
+            strict=True, key=_narrow_first if knobs.integer("PriorityWeightPartition") > 2000 else _arrival
+        )
 
 
 class Bold(Weights):

@@ -12,10 +12,9 @@ from trimtab.cli import options as o
 from trimtab.cli import show
 from trimtab.cli.trace import say_written
 from trimtab.control import slurm_keys
-from trimtab.control.slurm import read_config
 from trimtab.control.slurm_check import Check
 from trimtab.control.slurm_check import check as look
-from trimtab.control.slurm_commands import Commands
+from trimtab.control.slurm_commands import Commands, read_config
 from trimtab.control.slurm_history import read_history
 from trimtab.errors import ConfigError, InputError
 from trimtab.traces import jobcomp

@@ -326,6 +326,8 @@ def open_scheduler(scheduler: SchedulerSettings) -> Adapter:
     kind, _, rest = scheduler.address.partition(":")
     if kind == "simulated":
         return _simulated(scheduler, rest)
+    if kind == "slurm":
+        return _slurm(scheduler, folder / rest)
     try:
         from trimtab.control.grpc_adapter import GrpcAdapter  # grpcio: optional
     except ImportError as missing:
@@ -354,6 +356,20 @@ def _simulated(scheduler: SchedulerSettings, source: str) -> Adapter:
         world.environment(workload),
         start_ms=scheduler.start_ms,
         speedup=scheduler.pace,
+    )
+
+
+def _slurm(scheduler: SchedulerSettings, conf: Path) -> Adapter:
+    from trimtab.control.slurm import SlurmAdapter
+    from trimtab.control.slurm_commands import Commands
+    from trimtab.control.slurm_history import past_of
+
+    commands = Commands(conf)
+    return SlurmAdapter(
+        commands,
+        scheduler.policy,
+        scheduler.file,
+        past=lambda: past_of(commands, scheduler.past_ms),
     )
 
 

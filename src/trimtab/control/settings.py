@@ -43,11 +43,14 @@ class SchedulerSettings:
     """Which scheduler, and what it is taken for.
 
     Attributes:
-        address: `grpc://HOST:PORT`, or `simulated:SOURCE` with a trace that the engine runs.
+        address: `grpc://HOST:PORT`, `slurm:CONF` with a slurm.conf, or `simulated:SOURCE` with a trace that
+            the engine runs.
         pace: ms of its clock for each ms of ours; 1 but for simulated ones.
         start_ms: Where a simulated one's clock stands at first, None for its first job.
         cluster: Of a simulated one; others say it themselves.
         token_file, ca_file: What a gRPC scheduler is asked with, and what its certificate is checked against.
+        file: The included file that Slurm's settings are written to, None to watch only.
+        past_ms: How far back Slurm's accounting is asked for jobs when the loop begins.
     """
 
     address: str
@@ -60,6 +63,8 @@ class SchedulerSettings:
     cluster: Cluster
     token_file: Path | None
     ca_file: Path | None
+    file: Path | None
+    past_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,9 +291,10 @@ def _settings(path: Path, digest: str, file: _Table, asked: Mapping[str, Any]) -
 def _scheduler(table: _Table, folder: Path) -> SchedulerSettings:
     address = table.take("address", _text)
     kind, _, rest = address.partition(":")
-    if kind not in ("grpc", "simulated") or not rest:
+    if kind not in ("grpc", "simulated", "slurm") or not rest:
         raise ConfigError(
-            f"scheduler.address = {address!r:.60}: it must be grpc://HOST:PORT or simulated:SOURCE"
+            f"scheduler.address = {address!r:.60}: it must be grpc://HOST:PORT, slurm:CONF or "
+            "simulated:SOURCE"
         )
     policy = table.take("policy", _text)
     find_policy(policy)
@@ -313,6 +319,8 @@ def _scheduler(table: _Table, folder: Path) -> SchedulerSettings:
         ),
         token_file=_file(table, "token_file", folder),
         ca_file=ca_file,
+        file=_file(table, "file", folder),
+        past_ms=table.take("past", _span_or_none, 14 * 86_400_000),
     )
     if kind == "grpc" and found.token_file is None:
         raise ConfigError("scheduler.token_file is missing: a scheduler is not asked without a token")

@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from trimtab.control.adapter import (
     refuse_illegal,
 )
 from trimtab.control.observed import observe
-from trimtab.control.slurm_commands import Commands, nodes_of, settings
+from trimtab.control.slurm_commands import Commands, nodes_of, read_config
 from trimtab.control.slurm_effect import Factors, factors_of, has_effect
 from trimtab.control.slurm_file import Owned, Record
 from trimtab.control.slurm_jobs import Jobs, Layout, Row, gpu_counts, job_rows, layout_of, node_rows
@@ -58,18 +58,6 @@ class _Look:
     active: Mapping[str, Row]
 
 
-def read_config(commands: Commands) -> dict[str, str]:
-    """Return what `scontrol show config` prints, by key in lower case.
-
-    Raises:
-        Unreachable: If it does not answer, or not as it should.
-    """
-    found = settings(commands.ask("scontrol", "show", "config"))
-    if "slurm_version" not in found or keys.PARAMETERS.lower() not in found:
-        raise Unreachable("scontrol show config: answers what cannot be read.")
-    return found
-
-
 def permission(config: Mapping[str, str], owned: Owned | None) -> str | None:
     """Say why this process may not change settings; None if it may.
 
@@ -94,7 +82,7 @@ class SlurmAdapter:
         policy: The policy it is modelled by. Each of its knobs is called as Slurm calls the setting.
         owned: The file that changes are written to; None: the cluster is only watched.
         space: The policy's knobs, if they are not those of `policy`.
-        past: What happened before the first look, oldest first; see `slurm_history`.
+        past: Is asked at the first look for what happened before it, oldest first; see `slurm_history`.
 
     Attributes:
         jobs: The jobs seen so far.
@@ -110,7 +98,7 @@ class SlurmAdapter:
         owned: Path | None = None,
         *,
         space: Space | None = None,
-        past: Sequence[JobEvent] = (),
+        past: Callable[[], Sequence[JobEvent]] = tuple,
     ) -> None:
         self._commands, self._policy = commands, policy
         self._space = space or find_policy(policy).space
@@ -119,7 +107,7 @@ class SlurmAdapter:
         if self._owned is not None:
             self._owned.check_included()
         self.jobs = Jobs()
-        self.jobs.remember(past)
+        self._past: Callable[[], Sequence[JobEvent]] | None = past
         self._looks = 0
         self._last: _Look | None = None
         self._seen: InForce | None = None
@@ -216,6 +204,9 @@ class SlurmAdapter:
         found = job_rows(self._commands, f"t{mark}")
         held = {node for row in found if row.runs and row.gpus for node in row.nodes}
         layout = layout_of(node_rows(self._commands, f"t{mark}"), held)
+        if self._past is not None:
+            self.jobs.remember(self._past(), layout)
+            self._past = None
         # Of what began or ended during the look nothing is later than its end.
         now_ms = epoch_ms()
         self._last = _Look(now_ms, layout, self.jobs.look(found, layout, now_ms))
@@ -259,14 +250,14 @@ class SlurmAdapter:
         One's own is the instant at which it was first seen, so that versions rise over restarts, too.
         """
         last, seen = self._written(), self._seen
-        latest = max(seen.version if seen else 0, last.version if last else 0)
-        if seen is not None and (last is None or seen.version > last.version):
-            return seen.version if seen.knobs == shown else max(epoch_ms(), latest + 1)
-        if last is not None and shown.text() == last.knobs:
+        seen_version = seen.version if seen else 0
+        if last is not None and shown.text() == last.knobs and last.version > seen_version:
             return last.version
-        if last is not None and shown.text() == last.was:
+        if seen is not None and seen.knobs == shown:
+            return seen_version
+        if last is not None and seen is None and shown.text() == last.was:
             return last.was_version
-        return max(epoch_ms(), latest + 1)
+        return max(epoch_ms(), seen_version + 1, last.version + 1 if last else 0)
 
     def _knobs_of(self, text: str) -> Knobs:
         """Return the setting that `Knobs.text` wrote."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from trimtab.control import slurm_keys as keys
 from trimtab.control.adapter import Unreachable
-from trimtab.control.slurm import permission, read_config
-from trimtab.control.slurm_commands import Commands
+from trimtab.control.slurm import permission
+from trimtab.control.slurm_commands import Commands, read_config
 from trimtab.control.slurm_file import Owned, lines_of
 from trimtab.control.slurm_jobs import Jobs, job_rows, layout_of, node_rows
 from trimtab.errors import ConfigError

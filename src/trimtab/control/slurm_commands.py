@@ -145,6 +145,18 @@ def settings(text: str) -> dict[str, str]:
     return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
+def read_config(commands: Commands) -> dict[str, str]:
+    """Return what `scontrol show config` prints, by key in lower case.
+
+    Raises:
+        Unreachable: If it does not answer, or not as it should.
+    """
+    found = settings(commands.ask("scontrol", "show", "config"))
+    if "slurm_version" not in found or "schedulerparameters" not in found:
+        raise Unreachable("scontrol show config: answers what cannot be read.")
+    return found
+
+
 def nodes_of(text: str) -> list[str]:
     """Return the hosts that a list such as `g[1-3,07],login` names, in its order.
 

@@ -36,9 +36,10 @@ def factors_of(commands: Commands) -> Factors:
     answer = commands.run("sprio", "-h", "-o", _FORM)
     found: dict[str, dict[str, Factor]] = {}
     for line in answer.out.splitlines() if answer.code == 0 else ():
-        mark, *fields = line.split()
+        mark, _, rest = line.partition(" ")
         if mark != "trimtab":
             continue
+        fields = rest.split()
         if len(fields) != 1 + 2 * len(_FACTORS) or not all(
             re.fullmatch(r"-?[\d.]+", one) for one in fields[1:]
         ):

@@ -13,17 +13,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trimtab.control.adapter import JobEvent, Unreachable
-from trimtab.control.slurm_commands import Commands
+from trimtab.control.slurm_commands import Commands, read_config
+from trimtab.control.slurm_keys import is_accounted
 from trimtab.errors import InputError
 from trimtab.job import JobFacts
 from trimtab.traces import sacct
 from trimtab.traces.trace import Trace
-from trimtab.world import wall_s
+from trimtab.world import epoch_ms, wall_s
 
 _FIELDS = (
     "JobID,JobIDRaw,User,Partition,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,ReqTRES,ReqMem,"
     "NNodes,JobName"
 )
+_DAY_MS = 86_400_000
 _SLICE_MIN_MS = 3_600_000
 _PAUSE_MAX_S = 5.0
 
@@ -85,6 +87,21 @@ def _asked(commands: Commands, begin_ms: int, end_ms: int) -> str:
 
 def _date(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def past_of(commands: Commands, back_ms: int) -> list[JobEvent]:
+    """Return the lives of jobs that ended within a time up to now; none where nothing tells of them.
+
+    Raises:
+        Unreachable: If Slurm does not answer.
+    """
+    if back_ms <= 0 or not is_accounted(read_config(commands)):
+        return []
+    until_ms = epoch_ms()
+    try:
+        return events_of(read_history(commands, until_ms - back_ms, until_ms, _DAY_MS))
+    except InputError:  # no job has ended yet
+        return []
 
 
 def events_of(trace: Trace) -> list[JobEvent]:

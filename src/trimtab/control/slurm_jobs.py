@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import polars as pl
@@ -139,20 +139,12 @@ def _joined(found: Iterable[Row]) -> list[Row]:
     for row in found:
         label, plus, _ = row.label.partition("+")
         first = by_label.get(label) if plus else None
-        by_label[label] = _both(first, row) if first else _relabelled(row, label)
+        by_label[label] = _both(first, row) if first else replace(row, label=label)
     return list(by_label.values())
 
 
 def _both(one: Row, other: Row) -> Row:
-    return _changed(one, gpus=one.gpus + other.gpus, nodes=(*one.nodes, *other.nodes))
-
-
-def _relabelled(row: Row, label: str) -> Row:
-    return row if row.label == label else _changed(row, label=label)
-
-
-def _changed(row: Row, **values: object) -> Row:
-    return Row(**{**{name: getattr(row, name) for name in Row.__slots__}, **values})
+    return replace(one, gpus=one.gpus + other.gpus, nodes=(*one.nodes, *other.nodes))
 
 
 def instant_ms(text: str) -> int | None:
@@ -310,6 +302,7 @@ class Jobs:
 
     left_out: tuple[str, ...] = ()
     _lives: dict[str, _Life] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)  # ended before the first look, and perhaps still shown
     _events: list[JobEvent] = field(default_factory=list)
     _numbers: list[int] = field(default_factory=list)
 
@@ -318,10 +311,17 @@ class Jobs:
         begin = bisect_right(self._numbers, after)
         return self._events[begin : begin + max(0, most)]
 
-    def remember(self, past: Iterable[JobEvent]) -> None:
-        """Take events from before the first look, in their order."""
+    def remember(self, past: Iterable[JobEvent], layout: Layout) -> None:
+        """Take the lives of jobs that had ended before the first look, in the order of their times."""
         for event in past:
-            self._tell(event)
+            if event.facts is not None:
+                facts = event.facts._replace(vc=layout.homes.get(event.facts.vc or "", event.facts.vc))
+                if not _fits(facts.gpus, facts.vc, layout):
+                    continue
+                self._told.add(event.label)
+                event = replace(event, facts=facts)
+            if event.label in self._told:
+                self._tell(event)
 
     def look(self, found: Sequence[Row], layout: Layout, now_ms: int) -> dict[str, Row]:
         """Take what squeue shows; return the jobs that wait or run by label."""
@@ -331,7 +331,9 @@ class Jobs:
         for row in found:
             if row.gpus == 0:
                 continue
-            if not self._fits(row, layout):
+            if not (row.waits or row.runs) and row.label in self._told:
+                continue
+            if not _fits(row.gpus, layout.homes.get(row.partition, row.partition), layout):
                 misfits.append(row.label)
                 continue
             if row.waits and row.label not in self._lives and not _has_come(row, now_ms):
@@ -339,7 +341,9 @@ class Jobs:
             new += self._changes(row, layout, now_ms)
             if not self._lives[row.label].over:
                 active[row.label] = row
-        new += self._gone({row.label for row in found}, now_ms)
+        there = {row.label for row in found}
+        new += self._gone(there, now_ms)
+        self._told &= there
         for event in sorted(new, key=lambda event: event.time_ms):
             self._tell(event)
         self.left_out = tuple(misfits)
@@ -359,10 +363,6 @@ class Jobs:
             stopped_ms=life.stopped_ms,
             estimate_ms=row.limit_ms,
         )
-
-    def _fits(self, row: Row, layout: Layout) -> bool:
-        home = layout.cluster.home(layout.homes.get(row.partition, row.partition))
-        return home is not None and row.gpus <= layout.cluster.vcs[home].gpus
 
     def _changes(self, row: Row, layout: Layout, now_ms: int) -> list[JobEvent]:
         """Return what has happened to a job since the last look."""
@@ -409,11 +409,14 @@ class Jobs:
         last = self._numbers[-1] if self._numbers else 0
         number = max(last + 1, max(0, event.time_ms // 1000) << _EVENTS_A_SECOND)
         self._numbers.append(number)
-        self._events.append(
-            JobEvent(number, event.kind, event.time_ms, event.label, event.facts, event.ran_ms)
-        )
+        self._events.append(replace(event, number=number))
         if len(self._numbers) > 2 * _EVENTS_KEPT:
             del self._numbers[:_EVENTS_KEPT], self._events[:_EVENTS_KEPT]
+
+
+def _fits(gpus: int, vc: str | None, layout: Layout) -> bool:
+    home = layout.cluster.home(vc)
+    return home is not None and gpus <= layout.cluster.vcs[home].gpus
 
 
 def _has_come(row: Row, now_ms: int) -> bool:

@@ -1,0 +1,108 @@
+"""`trimtab serve` beside a real Slurm: it watches, says what it would do, does it, goes back on command."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from serving import Running, running, written
+from slurm_lab import Lab
+
+_OTHERS = (
+    *("bf_interval", "bf_window", "bf_max_job_user", "bf_continue", "PriorityWeightAge"),
+    *("PriorityWeightJobSize", "PriorityMaxAge", "PriorityFavorSmall"),
+)
+_FILE = """
+mode = "{{mode}}"
+journal = "sqlite:///{{folder}}/journal.db"
+
+[scheduler]
+address = "slurm:{conf}"
+file = "{owned}"
+policy = "{policy}::Weights"
+
+[server]
+listen = "127.0.0.1:{{port}}"
+read_token_file = "read.token"
+write_token_file = "write.token"
+
+[search]
+line = "trimtab"
+budget = 20
+background = "off"
+interval = "10s"
+poll = "1s"
+arrivals_horizon = "10m"
+run_on = "1h"
+
+[guardrails]
+read_only = [{others}]
+gain_min = 1.05
+belief_min = 0.0
+history = "0s"
+confirm = "70s"
+dwell = "75s"
+return = "0s"
+"""
+
+
+def _file(lab: Lab) -> str:
+    return _FILE.format(
+        conf=lab.conf,
+        owned=lab.owned,
+        policy=Path(__file__).parent / "weights.py",
+        others=", ".join(f'"{name}"' for name in _OTHERS),
+    )
+
+
+def _mode(server: Running, lab: Lab, mode: str) -> None:
+    written(server.path.parent, mode, server.port, _file(lab))
+    done = server.command("reload")
+    assert done.returncode == 0, done.stderr
+
+
+def _felt(lab: Lab) -> set[int]:
+    return {round(float(text)) for text in lab.run("sprio", "-h", "-o", "%P").split()}
+
+
+def test_observe_shadow_change_and_back(accounted_lab: Lab, tmp_path: Path) -> None:
+    lab = accounted_lab
+    lab.clear()
+    for seconds in (1, 2, 3):
+        lab.submit(gpus=8, seconds=seconds)
+    lab.wait(lambda: lab.run("squeue", "-h") == "", "short jobs to end")
+    for _ in range(4):
+        lab.submit("-N1", "--gpus-per-node=8", gpus=0)
+    lab.wait(lambda: len(lab.run("squeue", "-h", "-t", "R").splitlines()) == 4, "jobs to run")
+    lab.submit("-N4", "--gpus-per-node=8", gpus=0)
+    for _ in range(12):
+        lab.submit()
+    lab.wait(lambda: len(lab.run("squeue", "-h", "-t", "PD").splitlines()) == 13, "jobs to wait")
+    before = lab.owned.read_bytes()
+
+    with running(tmp_path, "observe", _file(lab)) as server:
+        found = server.wait(lambda status: status["last_round"] is not None)
+        assert found["mode"] == "observe"
+        weight = found["in_force"]["PriorityWeightPartition"]
+        assert _felt(lab) == {weight // 10}
+
+        _mode(server, lab, "shadow")
+        found = server.wait(lambda status: (status["last_round"] or {}).get("decision") == "shadow", 120)
+        assert lab.owned.read_bytes() == before
+
+        _mode(server, lab, "auto")
+        found = server.wait(lambda status: status["in_force"]["PriorityWeightPartition"] > 2000, 240)
+        wide = found["in_force"]["PriorityWeightPartition"]
+        assert _felt(lab) == {wide // 10} or abs(next(iter(_felt(lab))) - wide / 10) <= 1
+        assert f"PriorityWeightPartition = {wide}" in lab.run("scontrol", "show", "config")
+
+        done = server.command("rollback")
+        assert done.returncode == 0, done.stderr
+        server.wait(lambda status: status["in_force"]["PriorityWeightPartition"] == weight, 240)
+        assert _felt(lab) == {weight // 10}
+        server.command("pause")
+        time.sleep(1)
+    assert lab.controller() is not None
+    assert [
+        line for line in lab.owned.read_text().splitlines() if line.startswith("PriorityWeightPartition")
+    ] == [f"PriorityWeightPartition={weight}"]
