@@ -327,7 +327,7 @@ def open_scheduler(scheduler: SchedulerSettings) -> Adapter:
     if kind == "simulated":
         return _simulated(scheduler, rest)
     if kind == "slurm":
-        return _slurm(scheduler, folder / rest)
+        return _slurm(scheduler, Path(rest))
     try:
         from trimtab.control.grpc_adapter import GrpcAdapter  # grpcio: optional
     except ImportError as missing:

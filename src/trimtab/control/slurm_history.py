@@ -23,7 +23,7 @@ from trimtab.world import epoch_ms, wall_s
 
 _FIELDS = (
     "JobID,JobIDRaw,User,Partition,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,ReqTRES,ReqMem,"
-    "NNodes,JobName"
+    "NNodes,Account,QOS,JobName"
 )
 _DAY_MS = 86_400_000
 _SLICE_MIN_MS = 3_600_000
@@ -107,14 +107,20 @@ def past_of(commands: Commands, back_ms: int) -> list[JobEvent]:
 def events_of(trace: Trace) -> list[JobEvent]:
     """Return the lives of a trace's jobs that have run, in the order of their times; their numbers are 0."""
     found: list[JobEvent] = []
-    names = ("job_id", "submit_ms", "gpus", "vc", "user", "name", "start_ms", "duration_ms")
-    there = [name for name in names if name in trace.jobs.columns]
-    for row in trace.jobs.select(there).iter_rows(named=True):
+    for row in trace.jobs.iter_rows(named=True):
         label, start_ms, ran_ms = row["job_id"], row.get("start_ms"), row["duration_ms"]
         if start_ms is None:
             continue
         facts = JobFacts(
-            label, row["submit_ms"], row["gpus"], row.get("vc"), row.get("user"), row.get("name")
+            label,
+            row["submit_ms"],
+            row["gpus"],
+            vc=row.get("vc"),
+            user=row.get("user"),
+            name=row.get("name"),
+            limit_ms=row.get("limit_ms"),
+            account=row.get("account"),
+            qos=row.get("qos"),
         )
         found += [
             JobEvent(0, "submit", row["submit_ms"], label, facts),

@@ -21,7 +21,7 @@ from trimtab.traces.sacct import gpus_of
 _JOB = (
     *("JobArrayID", "State", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "TimeUsed", "TimeLimit"),
     *("Partition", "UserName", "NumNodes", "tres-alloc", "tres-per-node", "tres-per-job", "NodeList"),
-    *("RestartCnt", "Name"),
+    *("RestartCnt", "Account", "QOS", "Name"),
 )
 _NODE = ("NodeList", "Partition", "StateLong", "Gres")
 
@@ -58,6 +58,8 @@ class Row:
     gpus: int
     nodes: tuple[str, ...]
     restarts: int
+    account: str | None = None
+    qos: str | None = None
 
     @property
     def waits(self) -> bool:
@@ -130,7 +132,13 @@ def _row(found: Mapping[str, str], gpus: int) -> Row:
         gpus=gpus,
         nodes=tuple(nodes_of(found["NodeList"])),
         restarts=_whole(found["RestartCnt"], 0),
+        account=_name(found["Account"]),
+        qos=_name(found["QOS"]),
     )
+
+
+def _name(text: str) -> str | None:
+    return None if text in ("", "N/A", "(null)") else text
 
 
 def _joined(found: Iterable[Row]) -> list[Row]:
@@ -434,6 +442,9 @@ def _facts(row: Row, layout: Layout, now_ms: int) -> JobFacts:
         vc=layout.homes.get(row.partition, row.partition),
         user=row.user,
         name=row.name,
+        limit_ms=row.limit_ms,
+        account=row.account,
+        qos=row.qos,
     )
 
 

@@ -26,12 +26,14 @@ _LINE = re.compile(
 _REST = {
     "AllocTRES": re.compile(r".* Tres=(\S+)"),
     "Submit": re.compile(r".* SubmitTime=(\S+)"),
+    "Account": re.compile(r".* Account=(\S+)"),
+    "QOS": re.compile(r".* QOS=(\S+)"),
     "array": re.compile(r".* ArrayJobId=(\d+)"),
     "task": re.compile(r".* ArrayTaskId=(\d+)"),
 }
 _COLUMNS = (
     *("JobID", "JobIDRaw", "JobName", "User", "Partition", "State", "Submit", "Start", "End", "Timelimit"),
-    *("AllocTRES", "NNodes", "ElapsedRaw"),
+    *("AllocTRES", "NNodes", "ElapsedRaw", "Account", "QOS"),
 )
 
 
@@ -84,6 +86,8 @@ def _row(line: str) -> dict[str, str]:
         "Timelimit": found["limit"],
         "AllocTRES": rest["AllocTRES"],
         "NNodes": found["nodes"],
+        "Account": rest["Account"],
+        "QOS": rest["QOS"],
     }
 
 

@@ -20,7 +20,7 @@ from trimtab.traces.files import Stored
 NOTE = "Times are Unix seconds."
 _COLUMNS = (
     *("JobID", "JobIDRaw", "State", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw", "AllocTRES"),
-    *("ReqTRES", "NNodes", "User", "Partition", "JobName"),
+    *("ReqTRES", "NNodes", "User", "Partition", "JobName", "Account", "QOS"),
 )
 _SECONDS_MAX = 7_258_118_400  # the year 2200
 
@@ -75,6 +75,8 @@ def _row(job: Mapping[str, Any]) -> dict[str, str]:
         "User": str(job.get("user") or job.get("user_name") or ""),
         "Partition": str(job.get("partition") or ""),
         "JobName": str(job.get("name") or ""),
+        "Account": str(job.get("account") or ""),
+        "QOS": str(job.get("qos") or ""),
     }
 
 
