@@ -51,6 +51,17 @@ VERBS = {
     "knobs": [],
     "simulate": ["--policy", "--report", *SHARED, *RESULTS],
     "compare": ["--policy", "--report", *SHARED, *RESULTS],
+    "admit": [
+        "--policy",
+        "--at",
+        "--gpus",
+        "--run-time",
+        "--deadline",
+        "--model",
+        "--vc",
+        "--curves",
+        *(option for option in SHARED if option not in ("--preset", "--speeds")),
+    ],
     "tune": ["--policy", "--at", *SHARED, *SEARCH],
     "evaluate": [
         "--policy",

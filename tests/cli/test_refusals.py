@@ -13,6 +13,7 @@ from commands import Trimtab
 
 SIMULATE = "simulate {source} --policy fifo --nodes 1 --quiet"
 TUNE = "tune jobs.csv --policy tiresias --at 20s --nodes 1 --executor local --budget 2 --quiet"
+ADMIT = "admit jobs.csv --at 20s --gpus 1 --run-time 1h --nodes 1 --quiet"
 EVALUATE = "evaluate jobs.csv --policy tiresias --window 0s..1h --nodes 1 --executor local --budget 2 --quiet"
 
 # A file that is no trace -> what the refusal says.
@@ -172,6 +173,26 @@ TUNE_OPTIONS = {
     "--policy policies.py::FailsInKey": "policies.py:24)",
 }
 
+ADMIT_OPTIONS = {
+    "--gpus 0": "gpus = 0: it must be 1 .. 8",
+    "--gpus 9": "gpus = 9: it must be 1 .. 8",
+    "--run-time 0": "run-time = '0': it must be longer than nothing",
+    "--run-time soon": "90s, 30m, 1h or 2d",
+    "--deadline 0s": "deadline = '0s': it must be longer than nothing",
+    "--deadline -5h": "90s, 30m, 1h or 2d",
+    "--at yesterday": "neither a date",
+    "--at 2017-10-06": "only offsets",
+    "--policy fifo": "policy fifo: only sensascale and sensascale-plus can be asked",
+    "--policy sensascale": "with admission=off it promises nothing",
+    "--policy sensascale-plus:order=fifo": "with admission=off it promises nothing",
+    "--knob admission=off": "with admission=off it promises nothing",
+    "--estimates none": "orders by estimates",
+    "--placement count": "needs nodes",
+    "--model resnet18": "model resnet18: it goes with --curves",
+    "--curves builtin --model resnt18": "did you mean 'resnet18'",
+    "--window 5d..6d": "spans 0.00d .. 0.00d",
+}
+
 EVALUATE_OPTIONS = {
     "--lines fixd": "did you mean 'fixed'",
     "--lines ''": "unknown line ''",
@@ -222,6 +243,9 @@ COMMANDS = {
     **{f"{SIMULATE.format(source='jobs.csv')} {more}": says for more, says in SIMULATE_OPTIONS.items()},
     **{f"simulate jobs.csv --policy fifo --cluster {more}": says for more, says in CLUSTERS.items()},
     **{f"{TUNE} {more}": says for more, says in TUNE_OPTIONS.items()},
+    **{f"{ADMIT} {more}": says for more, says in ADMIT_OPTIONS.items()},
+    f"{ADMIT.replace('--nodes 1', '--cluster good.toml')}": "name the job's with --vc",
+    f"{ADMIT.replace('--nodes 1', '--cluster good.toml')} --vc y": "unknown virtual cluster 'y'",
     **{f"{EVALUATE} {more}": says for more, says in EVALUATE_OPTIONS.items()},
     **OTHERS,
     "simulate jobs.csv --policy fifo": "either --nodes",
@@ -250,6 +274,8 @@ USAGE = (
     "simulate jobs.csv --policy fifo --nodes 1 --format yaml",
     "compare jobs.csv --nodes 1",
     "tune jobs.csv --policy fifo --nodes 1",
+    "admit jobs.csv --at 20s --run-time 1h --nodes 1",
+    "admit jobs.csv --at 20s --run-time 1h --nodes 1 --gpus two",
     "evaluate jobs.csv --policy fifo --nodes 1",
     "trace describe",
     "trace frobnicate",

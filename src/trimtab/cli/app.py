@@ -13,7 +13,7 @@ from types import FrameType
 import typer
 
 from trimtab import __version__
-from trimtab.cli import demo, inspect, records, run, serve, slurm, study, trace, tuning
+from trimtab.cli import admit, demo, inspect, records, run, serve, slurm, study, trace, tuning
 from trimtab.cli.options import USER_MODULE
 from trimtab.errors import InvariantError, TrimtabError
 
@@ -35,6 +35,7 @@ app.command()(inspect.policies)
 app.command()(inspect.knobs)
 app.command()(run.simulate)
 app.command()(run.compare)
+app.command()(admit.admit)
 app.command()(tuning.tune)
 app.command()(tuning.evaluate)
 app.add_typer(study.app, name="study")

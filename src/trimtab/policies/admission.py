@@ -11,26 +11,31 @@ from trimtab.job import JobView
 from trimtab.knobs import Knobs
 from trimtab.policies.backfill import Outlook
 from trimtab.policies.sensascale_knobs import Rules
-from trimtab.policies.urgency import Rated, rate
+from trimtab.policies.urgency import Rank, Rated, rate
 
 
 class Answer(NamedTuple):
     """What a user is told of a job that waits (absolute times in ms).
 
+    What would help is told only if the plan meets none of its deadlines, and is about the last of them.
+
     Attributes:
         promise_ms: The first of its deadlines that the plan meets with its proportional share, None if it
             meets none.
         start_ms: When the plan starts it. deadline_ms: the earliest deadline that could be promised.
-        share: The fewest cores and memory with which the plan would meet its last deadline, None if none
-            would.
-        start_by_ms: By when it would have to start to meet its last deadline with its proportional share.
+        share: The fewest cores, and with them the least memory, with which the plan would meet it, None if
+            none would.
+        gpus: The most GPUs below its own with which the plan would meet it if, on fewer, it runs longer in
+            proportion; None if none would.
+        start_by_ms: By when it would have to start to meet it with its proportional share.
     """
 
     promise_ms: int | None
     start_ms: int
     deadline_ms: int
-    share: Share | None
-    start_by_ms: int | None
+    share: Share | None = None
+    gpus: int | None = None
+    start_by_ms: int | None = None
 
 
 class Promises:
@@ -43,40 +48,58 @@ class Promises:
         for job in sorted(promised, key=lambda job: (job.latest_ms() or 0, job.id)):
             self._enter(job)
 
-    def _enter(self, job: Rated) -> int:
-        length_ms = job.left_ms(FULL_SPEED_PPM)
-        start_ms = self.plan.earliest_ms(job.gpus, length_ms)
-        self.plan.take(start_ms, length_ms, job.gpus)
-        return start_ms
+    def admit(self, job: Rated) -> int | None:
+        """Return the first of a job's deadlines that can be promised, and enter the job, or None."""
+        promise_ms = self._promise_ms(job, self._kept_ms(job, job.gpus))
+        if promise_ms is not None:
+            self._enter(job)
+        return promise_ms
 
     def ask(self, job: Rated) -> Answer:
-        """Return what can be promised, and enter the job if something can."""
+        """Return what could be promised, and what would help if nothing can; the plan stays as it is."""
+        kept_ms = self._kept_ms(job, job.gpus)
+        start_ms = kept_ms - self.guard_ms - _length_ms(job, job.gpus)
+        answer = Answer(self._promise_ms(job, kept_ms), start_ms, kept_ms)
         deadlines_ms = job.job.facts.service.deadlines_ms
-        length_ms = job.left_ms(FULL_SPEED_PPM)
-        start_ms = self.plan.earliest_ms(job.gpus, length_ms)
-        end_ms = start_ms + length_ms
-        kept_ms = end_ms + self.guard_ms
-        promise_ms = next((deadline_ms for deadline_ms in deadlines_ms if kept_ms <= deadline_ms), None)
-        if promise_ms is not None:
-            self.plan.take(start_ms, length_ms, job.gpus)
-        last_ms = deadlines_ms[-1] if deadlines_ms else None
-        return Answer(
-            promise_ms,
-            start_ms,
-            kept_ms,
-            None if last_ms is None else _enough(job, last_ms - self.guard_ms - start_ms),
-            None if last_ms is None else last_ms - self.guard_ms - length_ms,
+        if answer.promise_ms is not None or not deadlines_ms:
+            return answer
+        last_ms = deadlines_ms[-1]
+        end_ms = last_ms - self.guard_ms
+        narrower = range(job.gpus - 1, 0, -1)
+        return answer._replace(
+            share=_enough(job, end_ms - start_ms),
+            gpus=next((gpus for gpus in narrower if self._kept_ms(job, gpus) <= last_ms), None),
+            start_by_ms=end_ms - _length_ms(job, job.gpus),
         )
+
+    def _enter(self, job: Rated) -> None:
+        length_ms = _length_ms(job, job.gpus)
+        self.plan.take(self.plan.earliest_ms(job.gpus, length_ms), length_ms, job.gpus)
+
+    def _kept_ms(self, job: Rated, gpus: int) -> int:
+        """Return the earliest deadline that could be promised on so many GPUs."""
+        length_ms = _length_ms(job, gpus)
+        return self.plan.earliest_ms(gpus, length_ms) + length_ms + self.guard_ms
+
+    def _promise_ms(self, job: Rated, kept_ms: int) -> int | None:
+        deadlines_ms = job.job.facts.service.deadlines_ms
+        return next((deadline_ms for deadline_ms in deadlines_ms if kept_ms <= deadline_ms), None)
+
+
+def _length_ms(job: Rated, gpus: int) -> int:
+    """Return how long a job takes at full speed, on fewer GPUs than its own in proportion longer."""
+    return job.unpaid_ms - (-job.work * job.gpus // (FULL_SPEED_PPM * gpus))
 
 
 def _enough(job: Rated, time_ms: int) -> Share | None:
     """Return the smallest share on the way to its best demand with which a job takes no longer than this."""
-    best = job.traits.best
-    memory_mib = max(job.part.memory_mib, best.memory_mib)
-    for cores in range(job.part.cores, max(job.part.cores, best.cores) + 1):
-        share = Share(cores, job.part.memory_mib if cores == job.part.cores else memory_mib)
-        if job.left_ms(job.speed_ppm(share)) <= time_ms:
-            return share
+    part, best = job.part, job.traits.best
+    sizes_mib = sorted({part.memory_mib, max(part.memory_mib, best.memory_mib)})
+    for cores in range(part.cores, max(part.cores, best.cores) + 1):
+        for memory_mib in sizes_mib:
+            share = Share(cores, memory_mib)
+            if job.left_ms(job.speed_ppm(share)) <= time_ms:
+                return share
     return None
 
 
@@ -86,13 +109,29 @@ def outlook_of(now_ms: int, free_gpus: int, running: Iterable[Rated]) -> Outlook
     return Outlook.of(now_ms, free_gpus, ends)
 
 
+def promises_of(
+    now_ms: int, free_gpus: int, running: Iterable[Rated], waiting: Iterable[Rated], rules: Rules
+) -> Promises:
+    """Return what is promised to those that wait already."""
+    promised = (job for job in waiting if job.is_promised)
+    return Promises(outlook_of(now_ms, free_gpus, running), promised, rules.adjusting.guard_ms)
+
+
+def unanswered(waiting: Iterable[Rated]) -> list[Rated]:
+    """Return the jobs with a deadline in reach that have been promised, and refused, nothing yet."""
+    return [job for job in waiting if job.rank is Rank.DEADLINE and not job.job.note]
+
+
 def admission(view: ClusterView, job: JobView, knobs: Knobs) -> Answer:
-    """Return what a job that waits could be promised now, beside what is promised to others."""
+    """Return what a job that waits could be promised now, beside what is promised to others.
+
+    Jobs that came before it and have not been answered are answered first.
+    """
     rules = Rules.of(knobs)
-    believed = rules.beliefs
-    running = [rate(one, view.vc, view.now_ms, believed) for one in view.running]
-    waiting = [rate(one, view.vc, view.now_ms, believed) for one in view.pending if one.id != job.id]
-    outlook = outlook_of(view.now_ms, sum(view.free.free), running)
-    promised = (one for one in waiting if one.is_promised)
-    promises = Promises(outlook, promised, rules.adjusting.guard_ms)
-    return promises.ask(rate(job, view.vc, view.now_ms, believed))
+    running = [rate(one, view.vc, view.now_ms, rules.beliefs) for one in view.running]
+    waiting = [rate(one, view.vc, view.now_ms, rules.beliefs) for one in view.pending if one.id != job.id]
+    promises = promises_of(view.now_ms, sum(view.free.free), running, waiting, rules)
+    for one in unanswered(waiting):
+        if one.id < job.id:
+            promises.admit(one)
+    return promises.ask(rate(job, view.vc, view.now_ms, rules.beliefs))

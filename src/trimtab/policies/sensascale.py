@@ -16,7 +16,7 @@ from trimtab.curve import FULL_SPEED_PPM, Share
 from trimtab.job import Nodes
 from trimtab.knobs import Knobs, Space
 from trimtab.policies.adjust import split
-from trimtab.policies.admission import Promises, outlook_of
+from trimtab.policies.admission import outlook_of, promises_of, unanswered
 from trimtab.policies.backfill import Backfill, Blocked, Outlook
 from trimtab.policies.giving_way import GivingWay
 from trimtab.policies.policy import Decision, Note, Plan, Preempt, Resize, Start, WholePass
@@ -104,14 +104,13 @@ class Pass:
 
     def _admit(self) -> None:
         """Answer the jobs that have not been answered, in order of arrival."""
-        new = [job for job in self.waiting if job.rank is Rank.DEADLINE and not job.job.note]
+        new = unanswered(self.waiting)
         if not new:
             return
-        outlook = outlook_of(self.now_ms, sum(self.free.free), self.running)
-        promised = [job for job in self.waiting if job.is_promised]
-        promises = Promises(outlook, promised, self.rules.adjusting.guard_ms)
+        free_gpus = sum(self.free.free)
+        promises = promises_of(self.now_ms, free_gpus, self.running, self.waiting, self.rules)
         for job in new:
-            promise_ms = promises.ask(job).promise_ms
+            promise_ms = promises.admit(job)
             self.notes.append(Note(job.id, REFUSED if promise_ms is None else ADMITTED, promise_ms))
             job.is_promised = promise_ms is not None
 
