@@ -37,23 +37,28 @@ def busy(lab: Lab) -> Iterator[Lab]:
 
 
 class TestPromises(AdapterConformance):
-    """One adapter for all tests of a lab, as the loop has one."""
+    """A new adapter for each test, as after a restart."""
+
+    policy = WEIGHTS
 
     @pytest.fixture(autouse=True)
     def _lab(self, busy: Lab) -> None:
         self.lab = busy
 
     def make(self) -> Adapter:
-        return adapter_to(self.lab)
+        return adapter_to(self.lab, self.policy)
 
     def unreachable(self) -> Adapter:
-        return SlurmAdapter(Commands(self.lab.conf, folder=Path("/nowhere")), WEIGHTS, self.lab.owned)
-
-    def space(self, adapter: Adapter) -> object:
-        return find_policy(WEIGHTS).space
+        return SlurmAdapter(Commands(self.lab.conf, folder=Path("/nowhere")), self.policy, self.lab.owned)
 
     def pass_time(self, adapter: Adapter) -> None:
         time.sleep(0.2)
+
+
+class TestPromisesAsSlurm(TestPromises):
+    """With the knobs of the model of Slurm."""
+
+    policy = "slurm"
 
 
 # ---- what it shows ---------------------------------------------------------------------------------

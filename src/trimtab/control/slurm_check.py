@@ -91,7 +91,9 @@ def _look_at_keys(found: Check, config: Mapping[str, str], owned: Owned | None) 
     elsewhere: dict[str, str] = {}
     if owned is not None:
         for name in dict.fromkeys(
-            keys.PARAMETERS if key.parameter else key.name for key in keys.KEYS.values()
+            keys.PARAMETERS if key.parameter else key.name
+            for key in keys.KEYS.values()
+            if key.applies == "reconfigure"
         ):
             elsewhere.update({name.lower(): place for place in owned.elsewhere([name])})
     for key in keys.KEYS.values():

@@ -1,8 +1,8 @@
 """Slurm's settings that a tuner may change: what they are called, which values do what they say.
 
 Slurm itself takes nonsense in SchedulerParameters without a word, and ends on a wrong value of another key;
-so what may be written is decided here. Ranges are those of slurm.conf(5); weights are bounded so that five of
-them do not overflow a priority's 32 bits.
+so what may be written is decided here. Ranges are those of slurm.conf(5); of weights, none
+alone can overflow a priority's 32 bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Kind = Literal["number", "time", "switch", "flag", "word", "gpus"]
 Applies = Literal["reconfigure", "restart", "never"]
 
 _UNIT_S = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86_400}
-_WEIGHT_MAX = 500_000_000
+_WEIGHT_MAX = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
