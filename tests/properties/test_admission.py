@@ -100,11 +100,12 @@ def _wanted_by(submit_ms: int, hours: int | None) -> Service:
 
 
 @EXAMPLES
-@given(wanted_jobs(), WISHES, GAPS_MS, st.integers(1, 300))
-def test_what_would_help_does(jobs, wish, gap_ms, minutes):
+@given(wanted_jobs(), WISHES, GAPS_MS, st.integers(1, 99))
+def test_what_would_help_does(jobs, wish, gap_ms, percent):
     """On the GPUs named, and longer in proportion, the deadline is promised; on more it is not."""
     knobs = PLUS.defaults
-    wanted = replace(wish, deadline_ms=minutes * MINUTE_MS)
+    first = asked_of(with_wish(jobs, wish, gap_ms), NODE, knobs, wish)
+    wanted = replace(wish, deadline_ms=(first.answer.deadline_ms - first.at_ms) * percent // 100)
     answer = asked_of(with_wish(jobs, wanted, gap_ms), NODE, knobs, wanted).answer
     fewer = answer.gpus or 0
     assert fewer < wish.gpus
