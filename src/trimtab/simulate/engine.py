@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from types import MappingProxyType
 
 from trimtab.cluster import Cluster, ClusterView
@@ -350,8 +350,7 @@ class Engine:
 
     def _rebuild(self) -> None:
         """Build every queue and index from the jobs' own state; nothing derived outlives a change."""
-        self._heap = [entry for entry in self._heap if entry[1] in (_REVIEW, _LEASE)]
-        heapify(self._heap)
+        self._heap = sorted(entry for entry in self._heap if entry[1] in (_REVIEW, _LEASE))
         self._tick_ms = None
         grades = max((len(job.grades) for job in self._jobs.values()), default=0)
         levels = max(self.plan.levels, grades + 1) if self.plan.preemptive else 1
