@@ -20,7 +20,7 @@ from pathlib import Path
 
 from trimtab.control.advising import Searches, Searching, SearchKind
 from trimtab.control.grpc_adapter import GrpcAdapter
-from trimtab.control.guardrails import Apply, Guardrails, Tenure
+from trimtab.control.guardrails import Apply, Guardrails, Keep, Tenure
 from trimtab.control.ledger import Entry, Ledger
 from trimtab.control.loop import Loop
 from trimtab.control.orders import Orders, Plant
@@ -41,7 +41,6 @@ EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "grpc" / "small_sch
 TOKEN = "a-token-of-the-benchmark"
 SPEEDUP = 100
 HOUR_MS = 3_600_000
-OTHER = {"strict": "skip", "skip": "strict"}
 
 # Until which hour of its clock the loop works by which mode.
 PHASES: tuple[tuple[float, Mode], ...] = ((3, "observe"), (7, "shadow"), (12, "approve"), (24, "auto"))
@@ -55,9 +54,11 @@ class Misled(Searches):
 
     def advise(self, scene: Scene, tenure: Tenure, search: SearchKind) -> Round:
         one = super().advise(scene, tenure, search)
-        if not self.wrong or scene.running["backfill"] == "strict":
+        if not self.wrong:
             return one
-        knobs = Knobs({"backfill": OTHER[scene.running.choice("backfill")]})
+        if scene.running["backfill"] == "strict":
+            return replace(one, verdict=Keep("wrong on purpose: what is worse runs"))
+        knobs = Knobs({"backfill": "strict"})
         return replace(one, best=knobs, verdict=Apply(knobs, "wrong on purpose"), gain=1.5, record={})
 
 
@@ -159,7 +160,7 @@ def _report(entries: tuple[Entry, ...]) -> int:
 
 _NEEDED = (
     *("mode observe", "shadow", "proposed", "applied", "change confirmed", "rollback confirmed"),
-    *("rollback wanted", "breaker opened", "scored"),
+    *("rollback wanted", "breaker goes back", "scored"),
 )
 
 
@@ -180,7 +181,7 @@ def _told(entry: Entry) -> tuple[str, dict[str, str] | None, str] | None:
         case "rollback":
             return "rollback wanted", body["knobs"], body["reason"]
         case "breaker":
-            return "breaker opened", body["back"], body["reason"]
+            return "breaker goes back" if body["back"] else "breaker opened", body["back"], body["reason"]
         case "trial":
             return "scored", body["knobs"], f"predicted {body['predicted']:.3f}, came {body['realised']}"
     return None
