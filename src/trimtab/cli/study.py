@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -132,7 +133,7 @@ def _print_variations(found: StudySummary) -> None:
     """Print what is made of the grid's centre by its variations, a table a measure; nothing without any."""
     names = list(dict.fromkeys(name for row in found.variations.values() for name in row))
     for measure, title, shown in _OF_PART if len(names) > 1 else ():
-        table = _table(title, *(name.replace(" off ", "\noff ") for name in names))
+        table = _table(title, *(re.sub(" (off|to) ", r"\n\1 ", name) for name in names))
         for policy in found.policies:
             row = found.variations[policy]
             table.add_row(Text(policy), *(shown(row[name].get(measure.name)) for name in names))
