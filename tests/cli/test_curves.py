@@ -65,10 +65,13 @@ def test_compare_and_tune_take_them(jobs: Path, trimtab: Trimtab) -> None:
         ("--curves builtin --curve-noise 1", "curve-noise = 1: it must be 0 .. 0.9"),
         ("--curves curves.csv", "has no model of class image, but --mix 20/70/10 draws some"),
         ("--estimates noisy:two", "the standard deviation must be 0 .. 1"),
-        ("--adjust-cost-s -1", "adjust-cost-s = -1: it must be seconds from 0 on"),
-        ("--cores-per-node 3", "cores-per-node = 3: it must be a whole number, at least 1 for each of 4"),
-        ("--cores-per-node 0", "cores-per-node = 0: it must be at least 1"),
-        ("--memory-gib-per-node -5", "memory-gib-per-node = -5.0: it must be GiB above 0"),
+        ("--adjust-cost-s -1", "adjust-cost-s = -1: it must be 0 .. 1,000,000,000 s"),
+        ("--cores-per-node 3", "cores-per-node = 3: it must be a whole number, 1 .. 1,000 for each of 4"),
+        ("--cores-per-node 0", "cores-per-node = 0: it must be a whole number, 1 .. 1,000 for each"),
+        (
+            "--memory-gib-per-node -5",
+            "memory-gib-per-node = -5.0: it must be GiB, 1/1024 .. 1,000,000 for each",
+        ),
     ],
 )
 def test_refusals(jobs: Path, trimtab: Trimtab, words: str, said: str) -> None:

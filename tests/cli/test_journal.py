@@ -399,7 +399,7 @@ OUT_OF_RANGE: dict[str, tuple[tuple[Any, ...], Any]] = {
     "unknown placement 'x'": (("world", "placement"), "x"),
     "restart-cost-s = 'x'": (("world", "restart_cost_s"), "x"),
     "nodes = 1,000,000,000": (("cluster", "vcs", 0, "nodes"), 10**30),
-    "at least 1 for each of 1,000,000,000": (("cluster", "vcs", 0, "gpus_per_node"), 10**30),
+    "1 .. 1,000 for each of 1,000,000,000": (("cluster", "vcs", 0, "gpus_per_node"), 10**30),
     "no line is named": (("lines",), []),
     "unknown line 'x'": (("lines", 0), "x"),
     "futures = 0": (("plan", "paper", "futures"), 0),

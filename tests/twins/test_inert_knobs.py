@@ -25,9 +25,13 @@ def values_of(knob: Knob) -> st.SearchStrategy[Value]:
 
 
 def check_inert(data: st.DataObject, case: some.Case) -> None:
-    """Run a case with other values of all its inert knobs, past projection, on both engines."""
+    """Run a case with other values of all its inert knobs, past projection, on both engines.
+
+    Lists are left out: of another length they tell another number of queues.
+    """
     space = case.policy.space
-    names = [name for name in case.knobs if space.is_inert(name, case.knobs)]
+    single = [name for name in case.knobs if space.by_name[name].kind != "list"]
+    names = [name for name in single if space.is_inert(name, case.knobs)]
     if case.knobs.get("order") == "fifo":
         names = [name for name in names if name not in SET_BY_FIFO]
     others = {name: data.draw(values_of(space.by_name[name])) for name in names}
