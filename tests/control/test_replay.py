@@ -246,7 +246,7 @@ def _sights(policy: str, folder: Path, hours: Sequence[int] = (1, 5, 20, 30)) ->
         yield register.sight(engine.state(), scheduler.cluster)
 
 
-POLICIES = ("tiresias", "themis", "lucid", "chronus", "sensascale")
+POLICIES = ("tiresias", "themis", "lucid", "chronus", "sensascale", "slurm")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -294,8 +294,8 @@ def test_what_is_no_state_is_refused(tmp_path: Path) -> None:
     (name,) = kept.names["head"]
     with pytest.raises(Unkept, match="is not there"):
         kept_again(Kept(kept.names, {one: text for one, text in kept.parts.items() if one != name}))
-    with pytest.raises(Unkept, match="schema 2, this Trimtab reads 1"):
-        kept_again(Kept({**kept.names, "schema": 2}, kept.parts))
+    with pytest.raises(Unkept, match="schema 1, this Trimtab reads 2"):
+        kept_again(Kept({**kept.names, "schema": 1}, kept.parts))
     with pytest.raises(Unkept, match="is not what was written"):
         kept_again(Kept(kept.names, {**kept.parts, name: b"{}"}))
     with pytest.raises(Unkept, match="cannot be put together"):

@@ -33,7 +33,7 @@ from trimtab.simulate.workload import Estimator
 from trimtab.traces.trace import DAY_MS
 
 # The version of what is kept: of the columns of jobs and of everything else below.
-SCHEMA = 1
+SCHEMA = 2
 
 # Jobs of one day stand together in parts of so many, as does what was learned, in its own order.
 _ROWS = 256
@@ -44,7 +44,10 @@ _NAME_DIGITS = 32
 _GIVEN = ("facts", "gpus", "member_gpus", "submit_ms")
 _JOB = tuple(name for name in JobView.__slots__ if name not in _GIVEN)
 _PAST = ("vc", "user", "name")
-_SCALARS = ("now_ms", "arrived", "places", "tick_anchor_ms", "dirty", "reviews_ms", "sampled", "job_ms")
+_SCALARS = (
+    *("now_ms", "arrived", "places", "tick_anchor_ms", "dirty", "reviews_ms", "sampled", "job_ms"),
+    "memories",
+)
 
 T = TypeVar("T")
 
