@@ -21,7 +21,7 @@ def append_until_killed(url: str, says: Connection) -> None:
     with Ledger.open(url) as ledger:
         while True:
             number = ledger.last + 1
-            written = ledger.append("trial", nth(number), at_ms=number, key=f"k{number}")
+            written = ledger.append("forecast", nth(number), at_ms=number, key=f"k{number}")
             says.send(written.number)
 
 
@@ -32,7 +32,7 @@ def append_with_small_files(url: str, most: int, says: Connection) -> None:
         try:
             while ledger.last < 10_000:
                 number = ledger.last + 1
-                ledger.append("trial", nth(number), at_ms=number, key=f"k{number}")
+                ledger.append("forecast", nth(number), at_ms=number, key=f"k{number}")
         except JournalError as refusal:
             says.send((str(refusal), ledger.last))
 
@@ -41,5 +41,5 @@ def assert_whole(entries: tuple[Entry, ...], acknowledged: int) -> None:
     """Check that entries are all that was acknowledged, at most one more, each whole and in its place."""
     assert acknowledged <= len(entries) <= acknowledged + 1
     for number, entry in enumerate(entries, 1):
-        assert (entry.number, entry.at_ms, entry.kind) == (number, number, "trial")
+        assert (entry.number, entry.at_ms, entry.kind) == (number, number, "forecast")
         assert (entry.key, entry.body) == (f"k{number}", nth(number))

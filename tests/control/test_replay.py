@@ -28,7 +28,7 @@ from trimtab.control.loop import Loop, at_once
 from trimtab.control.recent import Recent
 from trimtab.control.register import Register
 from trimtab.control.sight import Kept, Sight, Unkept, keep, kept_again, part_name
-from trimtab.control.standing import Standing, fold
+from trimtab.control.standing import FOLDED, Standing, fold
 from trimtab.errors import JournalError
 from trimtab.forecast.history import Past
 from trimtab.job import JobView
@@ -334,7 +334,7 @@ def test_forecasts_stand_beside_what_came(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-def test_states_leave_first_and_are_replayed_from_their_file(
+def test_old_days_are_replayed_from_their_file(
     database: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = _place(database, tmp_path, request)
@@ -345,10 +345,10 @@ def test_states_leave_first_and_are_replayed_from_their_file(
     before, (states, size) = ledger.entries(), ledger.state_bytes()
     expected = _redone(ledger)
     assert expected.other is None
-    assert ledger.retain(0, tmp_path / "old", states_before_ms=DAY_MS // 2) == ()
-    (export,) = ledger.retain(0, tmp_path / "old", states_before_ms=DAY_MS)
+    assert ledger.retain(DAY_MS // 2, tmp_path / "old") == ()
+    (export,) = ledger.retain(DAY_MS, tmp_path / "old")
     left = ledger.entries()
-    assert {entry.kind for entry in before if entry not in left} == {"state", "forecast"}
+    assert {entry.kind for entry in before if entry not in left} == {"state", "forecast", "verdict"}
     assert export.entries == len(before) - len(left) > 10
     fewer, smaller = ledger.state_bytes()
     assert fewer < states / 2
@@ -366,6 +366,17 @@ def test_states_leave_first_and_are_replayed_from_their_file(
     with pytest.raises(JournalError, match="earlier entries were moved there, and it cannot be read"):
         ledger.everything()
     ledger.close()
+
+
+def test_what_recovery_goes_by_stays_when_old_days_leave(copy: Path, tmp_path: Path) -> None:
+    with Ledger.open(f"sqlite:///{copy}") as ledger:
+        before, expected = fold(Standing(), ledger.entries(kinds=FOLDED)), _redone(ledger)
+        assert before.pairs
+        assert before.left
+        (export,) = ledger.retain(10**15, tmp_path / "old")
+        assert export.entries > export.kept > 0
+        assert fold(Standing(), ledger.entries(kinds=FOLDED)) == before
+        assert _redone(ledger).jsonable() == expected.jsonable()
 
 
 def test_parts_are_never_changed_and_leave_with_their_entries(

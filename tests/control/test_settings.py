@@ -16,11 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serving import READ, WRITE
+from trimtab import world
 from trimtab.control import service as module
 from trimtab.control.service import Service
 from trimtab.control.settings import _Table, read_settings
 from trimtab.errors import ConfigError
 
+DAY_MS = 86_400_000
 TRACE = "simulated:synthetic:philly?days=2&seed=3&load=0.3"
 
 # Every key -> what it holds, and a value that goes with the others.
@@ -28,6 +30,8 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "mode": ("text", '"observe"'),
     "journal": ("text", '"sqlite:///{folder}/journal.db"'),
     "seed": ("whole", "3"),
+    "retention.after": ("text", '"30d"'),
+    "retention.folder": ("text", '"old"'),
     "scheduler.address": ("text", f'"{TRACE}"'),
     "scheduler.policy": ("text", '"tiresias"'),
     "scheduler.pace": ("number", "600"),
@@ -39,6 +43,8 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "scheduler.gpus_per_node": ("whole", "8"),
     "scheduler.token_file": ("text", '"scheduler.token"'),
     "scheduler.ca_file": ("text", '"scheduler.pem"'),
+    "scheduler.file": ("text", '"tunable.conf"'),
+    "scheduler.past": ("text", '"14d"'),
     "server.listen": ("text", '"127.0.0.1:18765"'),
     "server.read_token_file": ("text", '"read.token"'),
     "server.write_token_file": ("text", '"write.token"'),
@@ -69,6 +75,8 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "guardrails.return": ("text", '"0s"'),
     "guardrails.belief_min": ("number", "0.0"),
 }
+
+TABLES = {"retention", "scheduler", "server", "search", "guardrails", "guardrails.steps.num_queues"}
 
 # What TOML can say -> the kind it is of; a whole number is a number as well.
 VALUES: Mapping[str, str] = {
@@ -157,7 +165,7 @@ def test_every_key_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(_Table, "take", noted)
     read_settings(put(tmp_path))
-    assert taken - {"scheduler", "server", "search", "guardrails", "guardrails.steps.num_queues"} == set(KEYS)
+    assert taken - TABLES == set(KEYS)
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -213,6 +221,32 @@ def test_a_reload_that_fails_in_another_way_does_too(
     assert type(failure).__name__ in service.status["settings"]["refused"]
 
 
+def test_old_days_leave_the_journal_one_at_a_time_or_it_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens(tmp_path)
+    service = Service(put(tmp_path))
+    for day in (10, 11):
+        monkeypatch.setattr(world, "epoch_ms", lambda day=day: day * DAY_MS)
+        service.journal.append("verdict", {"day": day}, at_ms=0)
+    monkeypatch.undo()
+    service.journal.append("verdict", {}, at_ms=0)
+    folder, held = tmp_path / "old", len(service.journal.entries())
+    folder.write_text("no folder")
+    service._retain()
+    assert "no entry left the journal" in service.loop.trouble["old days"]
+    folder.unlink()
+    service._retain()  # an hour has to go by
+    assert not folder.exists()
+    service._retain_s = 0.0
+    for files in (1, 2, 2):
+        service._retain()
+        assert len([*folder.glob("*.jsonl")]) == files
+        assert len(service.journal.entries()) == held - files
+        assert "old days" not in service.loop.trouble
+    service.journal.close()
+
+
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=st.sampled_from([*KEYS]), text=st.text(max_size=12) | st.sampled_from(["0x1", "1e400", "a.b=1"]))
 def test_any_text_is_a_setting_or_one_line(tmp_path: Path, key: str, text: str) -> None:
@@ -230,6 +264,7 @@ def test_any_text_is_a_setting_or_one_line(tmp_path: Path, key: str, text: str) 
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
+        ("retention.after", '"0s"', "retention.after = '0s': it must be longer than nothing"),
         ("search.interval", "30", 'search.interval = 30: it must be a text that tells a time, such as "90s"'),
         ("server.listen", '"localhost"', "server.listen = 'localhost': it must be HOST:PORT"),
         ("server.listen", '"127.0.0.1:99999"', "ports up to 65535"),

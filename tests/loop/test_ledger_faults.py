@@ -59,7 +59,7 @@ def one_line(refusal: pytest.ExceptionInfo[JournalError], url: str) -> str:
 
 def fill(ledger: Ledger, count: int) -> None:
     for number in range(ledger.last + 1, ledger.last + count + 1):
-        ledger.append("trial", nth(number), at_ms=number, key=f"k{number}")
+        ledger.append("forecast", nth(number), at_ms=number, key=f"k{number}")
 
 
 def killed(url: str, processes: ForkServerContext, most: int, patience_s: float) -> int:
@@ -389,7 +389,7 @@ def test_an_entry_in_doubt_is_there_once_or_not_at_all(
         _end_sessions(url)  # the server has noticed, too
         assert_whole(ledger.entries(), written)
         number = written + 1
-        assert ledger.append("trial", nth(number), at_ms=number, key=f"k{number}").number == number
+        assert ledger.append("forecast", nth(number), at_ms=number, key=f"k{number}").number == number
         assert_whole(ledger.entries(), number)
 
 

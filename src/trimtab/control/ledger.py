@@ -186,11 +186,11 @@ class Ledger:
         """Return the trials made by exactly these versions; those of others are counted, never mixed in."""
         return self._read(lambda connection: ask.samples(connection, versions))
 
-    def retain(self, before_ms: int, folder: Path, states_before_ms: int | None = None) -> tuple[Export, ...]:
-        """Move whole days (UTC) that ended by `before_ms` to files in a folder; see `retention.retain`."""
+    def retain(self, before_ms: int, folder: Path, days: int | None = None) -> tuple[Export, ...]:
+        """Move long entries of whole days (UTC) that ended by `before_ms` to files, see `retention`."""
         with self._lock:
             self._known.clear()
-            return retain(self._store, before_ms, folder, states_before_ms)
+            return retain(self._store, before_ms, folder, days)
 
     def _read(self, question: Callable[[sa.Connection], T]) -> T:
         with self._store.reading() as connection:

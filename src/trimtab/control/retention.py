@@ -1,4 +1,7 @@
-"""Old entries leave the journal's database: whole days, to files first, and never what recovery reads.
+"""Long entries of old days leave the journal's database, to files first, and never what recovery goes by.
+
+States, forecasts and verdicts are nearly all of a journal. The rest is short and stays: only all of it
+together tells the setting before this one, which gains came true, and that a rollback was made.
 
 Each entry is in one place, the database or a file that the database names. A run that is killed in between
 leaves a file that is not named, and the next run writes it anew.
@@ -10,7 +13,7 @@ import hashlib
 import json
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -24,8 +27,6 @@ from trimtab.control.entries import (
     EntryKind,
     Versions,
     delete_unused_parts,
-    last_confirmed,
-    open_changes,
     packed_parts,
     selected,
 )
@@ -38,8 +39,8 @@ from trimtab.traces.trace import DAY_MS
 _LATEST = 500
 _WAITS = {"shadowed", "doubted", "proposed"}
 
-# What is kept for replay alone, and takes the most room.
-_LONG: tuple[EntryKind, ...] = ("state", "forecast")
+# What leaves.
+LONG: tuple[EntryKind, ...] = ("state", "forecast", "verdict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Export:
     Attributes:
         path: JSON lines, one an entry, in order, then the parts of states; `FILE.sha256` beside it is as
             `sha256sum --check` reads it.
-        entries: How many. kept: How many of that day stay for recovery.
+        entries: How many. kept: How many of these kinds and of that day stay for recovery.
     """
 
     path: Path
@@ -58,44 +59,34 @@ class Export:
     kept: int
 
 
-def retain(
-    store: Store, before_ms: int, folder: Path, states_before_ms: int | None = None
-) -> tuple[Export, ...]:
-    """Move whole days (UTC, by wall time) that ended by `before_ms` to files, one a day; return these.
+def retain(store: Store, before_ms: int, folder: Path, days: int | None = None) -> tuple[Export, ...]:
+    """Move the long entries of whole days (UTC, by wall time) that ended by `before_ms` to files, one a day.
 
-    What stays however old it is: all entries of open changes and of the change that was confirmed last, the
-    states that changes without a score were decided on, and the last entry of each kind.
+    What stays however old it is: the verdicts and states of changes without a score, the last main round, and
+    the last entry of each kind.
 
     Args:
-        states_before_ms: States and forecasts are long, and may go earlier than the rest; by default they go
-            with it.
+        days: At most so many, the oldest first; None for all.
+
+    Returns:
+        The files.
 
     Raises:
         OutputError: If a file cannot be written; of that day, nothing left the database.
         JournalError: If the database fails; that day's entries are then still in it.
     """
     of_entry = ENTRIES.c.wall_ms // sa.literal_column(str(DAY_MS), sa.BigInteger)
+    is_old = ENTRIES.c.kind.in_(LONG) & (ENTRIES.c.wall_ms < before_ms // DAY_MS * DAY_MS)
     with store.reading() as connection:
         stays = _needed(connection)
-        old = _old(before_ms, states_before_ms), ENTRIES.c.number.not_in(sorted(stays))
-        days = connection.scalars(sa.select(of_entry).where(*old).distinct().order_by(of_entry)).all()
-    return tuple(_move(store, day, old[0], stays, folder) for day in days)
+        found = sa.select(of_entry).where(is_old, ENTRIES.c.number.not_in(sorted(stays))).distinct()
+        old = connection.scalars(found.order_by(of_entry).limit(days)).all()
+    return tuple(_move(store, day, stays, folder) for day in old)
 
 
-def _old(before_ms: int, states_before_ms: int | None) -> sa.ColumnElement[bool]:
-    """Return which entries are of days that are to go."""
-    is_old = ENTRIES.c.wall_ms < before_ms // DAY_MS * DAY_MS
-    if states_before_ms is None:
-        return is_old
-    is_old_state = ENTRIES.c.kind.in_(_LONG) & (ENTRIES.c.wall_ms < states_before_ms // DAY_MS * DAY_MS)
-    return is_old | is_old_state
-
-
-def _move(
-    store: Store, day: int, is_old: sa.ColumnElement[bool], stays: frozenset[int], folder: Path
-) -> Export:
-    """Move a day's entries but those that stay, and with its states the parts that they have."""
-    that_day = ENTRIES.c.wall_ms.between(day * DAY_MS, (day + 1) * DAY_MS - 1) & is_old
+def _move(store: Store, day: int, stays: frozenset[int], folder: Path) -> Export:
+    """Move a day's long entries but those that stay, and with its states the parts that they have."""
+    that_day = ENTRIES.c.wall_ms.between(day * DAY_MS, (day + 1) * DAY_MS - 1) & ENTRIES.c.kind.in_(LONG)
     with store.reading() as connection:
         found = selected(connection, sa.select(ENTRIES).where(that_day).order_by(ENTRIES.c.number))
         leaving = [entry for entry in found if entry.number not in stays]
@@ -114,22 +105,24 @@ def _move(
 
 
 def _needed(connection: sa.Connection) -> frozenset[int]:
-    """Return the numbers of the entries that recovery reads."""
-    changes = [*open_changes(connection), last_confirmed(connection)]
-    keys = {entry.key for entry in changes if entry is not None and entry.key is not None}
-    numbers = {entry.number for entry in changes if entry is not None}
-    numbers |= set(connection.scalars(sa.select(ENTRIES.c.number).where(ENTRIES.c.key.in_(sorted(keys)))))
-    latest = sa.select(sa.func.max(ENTRIES.c.number)).group_by(ENTRIES.c.kind)
-    return frozenset(numbers | _unscored(connection) | set(connection.scalars(latest)))
-
-
-def _unscored(connection: sa.Connection) -> set[int]:
-    """Return the states of the latest changes that have no score yet, made or not."""
+    """Return the numbers of the long entries that recovery goes by."""
+    last_of_each = sa.select(sa.func.max(ENTRIES.c.number)).group_by(ENTRIES.c.kind)
     query = sa.select(ENTRIES).where(ENTRIES.c.kind.in_(["intent", "verdict", "trial"]))
     latest = selected(connection, query.order_by(ENTRIES.c.number.desc()).limit(_LATEST))
+    main = [one.number for one in latest if one.kind == "verdict" and one.body.get("search") == "main"][:1]
+    return frozenset({*connection.scalars(last_of_each), *main, *_unscored(latest)})
+
+
+def _unscored(latest: Sequence[Entry]) -> set[int]:
+    """Return the decisions of changes without a score, made or not, and the states they were made on."""
     scored = {entry.body.get("since") for entry in latest if entry.kind == "trial"}
-    decided = (entry.body for entry in latest if entry.kind == "intent" or _WAITS & entry.body.keys())
-    return {body["state"] for body in decided if body.get("state") is not None} - scored
+    waiting = [
+        (entry.number, entry.body["state"])
+        for entry in latest
+        if (entry.kind == "intent" or _WAITS & entry.body.keys())
+        and entry.body.get("state") not in {None, *scored}
+    ]
+    return {number for pair in waiting for number in pair}
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:

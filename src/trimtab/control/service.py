@@ -48,6 +48,9 @@ from trimtab.world import epoch_ms, wall_s
 # Parts of entries that are for replay, not for logs.
 _LONG = ("round", "kept", "asked")
 
+# How often old days are looked for in the journal, of wall time.
+_RETAIN_EVERY_S = 3600.0
+
 # A tick that is so many polls and so much wall time late is not merely slow.
 _POLLS_LATE, _STANDS_STILL_S = 3, 10.0
 
@@ -130,6 +133,7 @@ class Service:
         self.metrics = ""
         self.recent = Recent(self.journal)
         self.told, self._told_s = 0, wall_s()
+        self._retain_s = self._told_s
         self._publish()
 
     def _search(self, work: Callable[[], Any]) -> Future[Any]:
@@ -178,6 +182,7 @@ class Service:
         try:
             while True:
                 due_ms = self.loop.tick()
+                self._retain()
                 self._publish()
                 wait_s = (due_ms - self._clock()) / 1000 / self.settings.scheduler.pace
                 if not self._obey(max(0.0, wait_s)):
@@ -185,6 +190,23 @@ class Service:
         finally:
             self._searcher.shutdown(wait=False, cancel_futures=True)
             self.journal.close()
+
+    def _retain(self) -> None:
+        """Move the oldest day that is old enough out of the journal, unless a change is in flight."""
+        rule = self.settings.retention
+        if rule is None or self.loop.standing.open is not None or wall_s() < self._retain_s:
+            return
+        self._retain_s = wall_s() + _RETAIN_EVERY_S
+        try:
+            moved = self.journal.retain(epoch_ms() - rule.after_ms, rule.folder, days=1)
+        except TrimtabError as error:
+            self.loop.trouble["old days"] = str(error)
+            log("trouble", {"about": "old days", "sentence": str(error)})
+            return
+        self.loop.trouble.pop("old days", None)
+        for export in moved:
+            log("moved", {"file": str(export.path), "entries": export.entries})
+            self._retain_s = wall_s()  # there may be another day
 
     def _obey(self, wait_s: float) -> bool:
         """Do what is asked for within a time; return whether to go on."""

@@ -36,6 +36,7 @@ T = TypeVar("T")
 _SIZE_MAX = 1 << 20
 _BUDGET_MAX = 10_000
 _ESTIMATES = ("predicted", "none")
+_UNASKED = ("journal", "retention", "server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,18 +85,29 @@ class ServerSettings:
         return Tokens(read_token(self.read_token_file), read_token(self.write_token_file))
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How old days are when they leave the journal, and for which folder; see `control.retention`."""
+
+    after_ms: int
+    folder: Path
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """A settings file.
 
     Attributes:
         digest: sha256 of its bytes, first 12 hex digits.
-        asked: What decisions are made by, as the file has it: all but the journal's place and the server.
+        retention: None to keep all in the journal.
+        asked: What decisions are made by, as the file has it: all but where the journal is and goes, and the
+            server.
     """
 
     path: Path
     digest: str
     journal: str
+    retention: Retention | None
     scheduler: SchedulerSettings
     server: ServerSettings
     orders: Orders
@@ -145,7 +157,7 @@ def read_settings(path: Path) -> Settings:
     except ValueError as problem:
         raise ConfigError(f"{path}: is no TOML ({problem}); nothing was changed.") from None
     try:
-        asked = {name: value for name, value in table.items() if name not in ("journal", "server")}
+        asked = {name: value for name, value in table.items() if name not in _UNASKED}
         digest = hashlib.sha256(data).hexdigest()[:12]
         return _settings(path, digest, _Table(table, ""), deepcopy(asked))
     except ConfigError as problem:
@@ -268,6 +280,7 @@ def _settings(path: Path, digest: str, file: _Table, asked: Mapping[str, Any]) -
     journal, seed = file.take("journal", _text), file.take("seed", _whole(0, 2**63 - 1), 0)
     scheduler = _scheduler(file.table("scheduler"), path.parent)
     server = _server(file.table("server"), path.parent)
+    retention = _retention(file.take("retention", _table, None), path.parent)
     search, guardrails = file.table("search"), file.table("guardrails")
     orders = _orders(
         mode, search, guardrails, line := search.take("line", _one_of("line", LINES), "trimtab-plus")
@@ -280,6 +293,7 @@ def _settings(path: Path, digest: str, file: _Table, asked: Mapping[str, Any]) -
         path=path,
         digest=digest,
         journal=journal,
+        retention=retention,
         scheduler=scheduler,
         server=server,
         orders=orders,
@@ -343,6 +357,15 @@ def _server(table: _Table, folder: Path) -> ServerSettings:
         read_token_file=_file(table, "read_token_file", folder),
         write_token_file=_file(table, "write_token_file", folder),
     )
+    table.done()
+    return found
+
+
+def _retention(told: Mapping[str, Any] | None, folder: Path) -> Retention | None:
+    if told is None:
+        return None
+    table = _Table(told, "retention.")
+    found = Retention(table.take("after", _span), folder / table.take("folder", _text))
     table.done()
     return found
 
