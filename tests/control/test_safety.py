@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from trimtab.control import changer, changes, deciding, register, safety
 from trimtab.control.adapter import InForce
 from trimtab.control.changes import Ask, Settle, Wait, mixed, next_step, reconcile
 from trimtab.control.safety import (
@@ -25,6 +30,7 @@ from trimtab.errors import ConfigError, UnknownName
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 
+CONCEPTS = Path(__file__).resolve().parents[2] / "docs" / "concepts"
 SPACE = find_policy("tiresias").space
 TWO = SPACE.project({"num_queues": 2, "queue_thresholds": (3600,)})
 FOUR = SPACE.project({"num_queues": 4, "queue_thresholds": (1000, 2000, 90_000)})
@@ -253,3 +259,27 @@ def test_what_is_seen_first() -> None:
     seen = reconcile(Standing(), InForce(TWO, 1, 0))
     assert seen is not None
     assert seen.found == "seen"
+
+
+@pytest.mark.parametrize("module", [safety, deciding, changes, changer, register])
+def test_the_operators_page_has_every_sentence(module: ModuleType) -> None:
+    """The longest piece of each text that is said stands there, or on the page of the search's guardrails."""
+    pages = " ".join(" ".join((CONCEPTS / name).read_text() for name in ("safety.md", "verdict.md")).split())
+    tree = ast.parse(inspect.getsource(module))
+    not_said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+    errors = [node for node in ast.walk(tree) if isinstance(node, ast.Raise) and "Torn" not in ast.dump(node)]
+    not_said |= {id(part) for error in errors for part in ast.walk(error)}
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    inside = {id(part) for text in texts for part in ast.walk(text)} - {id(text) for text in texts}
+    said = [
+        max(
+            (str(part.value) for part in ast.walk(node) if isinstance(part, ast.Constant)),
+            key=len,
+            default="",
+        )
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr | ast.Constant) and id(node) not in not_said | inside
+    ]
+    sentences = {one.strip() for one in said if one.count(" ") > 2}
+    assert len(sentences) > 2
+    assert {one for one in sentences if one not in pages} == set()
