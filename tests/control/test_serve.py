@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from serving import FILE, READ, WRITE, Running, running, written
+from trimtab.control.service import serve
 from trimtab.control.settings import read_settings
 from trimtab.errors import ConfigError
 
@@ -205,3 +207,10 @@ def test_tokens_that_others_can_read_are_refused(tmp_path: Path) -> None:
 def test_there_is_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_settings(tmp_path / "none.toml")
+
+
+def test_a_missing_web_server_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "trimtab.control.console", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(ConfigError, match=r"^serve needs uvicorn; pip install 'trimtab\[serve\]'; nothing"):
+        serve(tmp_path / "trimtab.toml", ("", ""))

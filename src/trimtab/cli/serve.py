@@ -29,10 +29,7 @@ def serve(config: Config = _FILE) -> None:
 
     Example: trimtab serve --config trimtab.toml
     """
-    try:
-        from trimtab.control.service import serve as run
-    except ImportError as missing:
-        raise ConfigError(f"serve needs {missing.name}; pip install 'trimtab[serve]'; nothing ran.") from None
+    from trimtab.control.service import serve as run
     from trimtab.report.live import live_page
 
     run(config, live_page())

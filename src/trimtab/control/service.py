@@ -416,10 +416,13 @@ def serve(path: Path, page: tuple[str, str]) -> None:
         page: Shown at the address, and the Content-Security-Policy it is sent with.
 
     Raises:
-        ConfigError: If the settings are not possible, or the address is taken.
+        ConfigError: If the settings are not possible, the address is taken, or a package is missing.
         JournalError: If the journal cannot be opened, or another process writes it.
     """
-    from trimtab.control.console import Console
+    try:
+        from trimtab.control.console import Console  # its web server is optional
+    except ImportError as missing:
+        raise ConfigError(f"serve needs {missing.name}; pip install 'trimtab[serve]'; nothing ran.") from None
 
     service = Service(path)
     console = Console(service, service.settings.server, page)
