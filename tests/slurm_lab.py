@@ -132,8 +132,9 @@ class Lab:
         """Wait until slurmctld has saved its jobs as they are: of later ones a crash leaves nothing."""
         began_s = time.time()
         path = self.folder / "state" / "job_state"
-        self.run("scontrol", "update", "partition=urgent", "state=up")
-        self.wait(lambda: path.exists() and path.stat().st_mtime > began_s + 1, "a saved state", 20)
+        held = self.submit("--hold", gpus=0)  # jobs are saved some seconds after the last of them has changed
+        self.wait(lambda: path.exists() and path.stat().st_mtime > began_s + 1, "a saved state")
+        self.run("scancel", held)
 
     def answers(self) -> bool:
         """Whether slurmctld answers."""
