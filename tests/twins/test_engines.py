@@ -240,10 +240,7 @@ EXTREMES = [
     for name, policy in POLICIES.items()
     for knob in policy().space.knobs
     if knob.kind in ("int", "fraction")
-    for value in (
-        knob.low,
-        *([knob.high] if math.isfinite(knob.high) else [1e9, 1e13, 1e18, 1.7e308, math.inf]),
-    )
+    for value in (knob.low, *((knob.high,) if math.isfinite(knob.high) else ENDLESS))
 ]
 
 

@@ -97,17 +97,15 @@ def test_a_batch_equals_one_by_one_on_any_number_of_threads(drawn):
 def test_a_state_goes_on_with_its_own_jobs_only(engine):
     policy = some.find_policy("edf")
     facts = [JobFacts("a", 0, 1), JobFacts("b", 0, 1)]
-    cluster, now_ms = Cluster.pool(1, 1), 1
-    first = Engine(Workload(facts, [999, 5]), cluster, policy, policy.space.defaults, Environment())
-    first.run(now_ms)
+    cluster, environment = Cluster.pool(1, 1), Environment()
+    first = Engine(Workload(facts, [999, 5]), cluster, policy, policy.space.defaults, environment)
+    first.run(1)
     snapshot = first.snapshot()
     urgent = facts[1]._replace(service=Service("strict", (1,), (10,)))
     for others in ([facts[0], urgent], facts[:1]):
         with pytest.raises(
             ConfigError, match=r"^job b, active in the snapshot at 1 ms, is not job 1 of the workload"
         ):
-            engine.resume(
-                snapshot, Workload(others, [999, 5][: len(others)]), cluster, policy, first.environment
-            )
+            engine.resume(snapshot, Workload(others, [999, 5][: len(others)]), cluster, policy, environment)
     same = [one._replace() for one in facts]
-    engine.resume(snapshot, Workload(same, [7, 5]), cluster, policy, Environment()).run()
+    engine.resume(snapshot, Workload(same, [7, 5]), cluster, policy, environment).run()
