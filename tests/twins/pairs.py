@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import strategies as some
 from trimtab.errors import TrimtabError
+from trimtab.simulate.engine import Engine
 from trimtab.simulate.engines import Simulation
 from trimtab.simulate.fast import FastEngine
 from trimtab.simulate.state import Snapshot
@@ -64,6 +65,20 @@ def check_equal(one: Simulation, two: Simulation) -> None:
 def state(snapshot: Snapshot) -> tuple[object, ...]:
     jobs = [[getattr(job, name) for name in job.__slots__] for job in snapshot.jobs]
     return jobs, replace(snapshot, jobs=(), estimator=None)
+
+
+def check_either_goes_on(case: some.Case, reference: Engine, core: FastEngine) -> None:
+    """Check that both stand at the same state, and that either engine goes on from either to the same end."""
+    snapshots = reference.snapshot(), core.snapshot()
+    assert state(snapshots[0]) == state(snapshots[1])
+    found = []
+    for snapshot in snapshots:
+        for engine in (Engine, FastEngine):
+            second = engine.resume(
+                *(snapshot, case.workload, case.cluster, reference.policy, case.environment), timeline=True
+            )
+            found.append((ending(second), events(second), second.records, second.held_gpu_ms, second.events))
+    assert all(one == found[0] for one in found)
 
 
 def moments(case: some.Case) -> st.SearchStrategy[int]:

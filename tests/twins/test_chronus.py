@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 
 import strategies as some
 from trimtab.policies.chronus import Chronus
-from trimtab.simulate.engine import Engine
-from trimtab.simulate.fast import FastEngine
 from trimtab.simulate.native import native_decider
-from twins.pairs import check_equal, compiled, ending, events, examples, moments, state
+from twins.pairs import check_either_goes_on, check_equal, compiled, ending, examples, moments
 
 
 @examples(300)
@@ -27,15 +25,7 @@ def test_notes_are_the_same_at_every_stop_and_go_on_in_either_engine(case, data)
     until_ms = data.draw(moments(case))
     reference, core = case.engine(), compiled(case)
     assert ending(reference, until_ms) == ending(core, until_ms)
-    assert state(reference.snapshot()) == state(core.snapshot())
-    found = []
-    for engine in (Engine, FastEngine):
-        for first in (reference, core):
-            second = engine.resume(
-                *(first.snapshot(), case.workload, case.cluster, case.policy, case.environment), timeline=True
-            )
-            found.append((ending(second), events(second), second.records))
-    assert all(one == found[0] for one in found)
+    check_either_goes_on(case, reference, core)
 
 
 def test_only_the_program_is_asked_of_python():

@@ -20,7 +20,7 @@ from trimtab.simulate.engine import Engine
 from trimtab.simulate.fast import FastEngine, core_built
 from trimtab.simulate.workload import Workload
 from twins import own_policies as own
-from twins.pairs import check_equal, compiled, ending, events, examples, moments, state
+from twins.pairs import check_either_goes_on, check_equal, compiled, ending, events, examples, moments
 
 # A policy, and the built-in one whose knobs its cases are drawn with (None: the policy's own).
 QUEUES = {
@@ -85,16 +85,7 @@ def test_they_agree_at_every_stop_and_go_on_in_either_engine(drawn, data):
     assert ending(reference, until_ms) == ending(core, until_ms)
     check_equal(reference, core)
     core._core.check_indexes()
-    snapshots = reference.snapshot(), core.snapshot()
-    assert state(snapshots[0]) == state(snapshots[1])
-    found = []
-    for snapshot in snapshots:
-        for engine in (Engine, FastEngine):
-            second = engine.resume(
-                snapshot, case.workload, case.cluster, policy, case.environment, timeline=True
-            )
-            found.append((ending(second), events(second), second.records, second.held_gpu_ms, second.events))
-    assert all(one == found[0] for one in found)
+    check_either_goes_on(case, reference, core)
 
 
 @examples(40)

@@ -20,7 +20,7 @@ from trimtab.simulate.fast import FastEngine
 from trimtab.simulate.native import is_native
 from trimtab.simulate.workload import Workload
 from trimtab.site import Qos, Site, SlurmPartition
-from twins.pairs import check_equal, compiled, ending, events, examples, moments, state
+from twins.pairs import check_either_goes_on, check_equal, compiled, ending, examples, moments, state
 
 
 @examples(300)
@@ -38,15 +38,7 @@ def test_what_is_remembered_is_the_same_at_every_stop_and_goes_on_in_either_engi
     until_ms = data.draw(moments(case))
     reference, core = case.engine(), compiled(case)
     assert ending(reference, until_ms) == ending(core, until_ms)
-    assert state(reference.snapshot()) == state(core.snapshot())
-    found = []
-    for engine in (Engine, FastEngine):
-        for first in (reference, core):
-            second = engine.resume(
-                *(first.snapshot(), case.workload, case.cluster, case.policy, case.environment), timeline=True
-            )
-            found.append((ending(second), events(second), second.records))
-    assert all(one == found[0] for one in found)
+    check_either_goes_on(case, reference, core)
 
 
 def crowded(jobs: int) -> Workload:
