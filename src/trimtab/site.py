@@ -6,7 +6,6 @@ not list have Slurm's defaults.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.errors import ConfigError
+from trimtab.toml import toml_table
 
 _FACTOR_MAX = 65_533  # of partitions; 16 bits less what Slurm keeps for itself
 _QOS_MAX = 4_294_967_293
@@ -62,8 +62,8 @@ class Site:
             ConfigError: If the file cannot be read, has other keys or a value out of range.
         """
         try:
-            tables = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            tables = toml_table(Path(path).read_bytes())
+        except (OSError, ValueError) as error:
             raise ConfigError(f"site file {path}: {error}; nothing was run.") from None
         odd = sorted(set(tables) - _KEYS.keys())
         if odd or not all(isinstance(rows, list) for rows in tables.values()):

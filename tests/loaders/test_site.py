@@ -64,6 +64,8 @@ def test_a_site_file_says_what_names_are_worth(tmp_path: Path) -> None:
         ('name = "low"', 'name = "high"', "name of its own"),
         ('name = "low"', "", "name of its own"),
         ('name = "low"', "name = ", "site.toml"),
+        ("Priority = 100", f"Priority = {'9' * 5000}", "beyond 64 bits"),
+        ("Priority = 100", f"Priority = {'[' * 5000}{']' * 5000}", "too deep"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, old: str, new: str, why: str) -> None:
