@@ -48,7 +48,7 @@ _USUAL_PARTITION, _USUAL_QOS = SlurmPartition(), Qos()
 
 @dataclass(frozen=True)
 class Site:
-    """Partitions, qualities of service, and the shares of accounts, by name."""
+    """Partitions, qualities of service, and the shares of accounts (1 where none are told), by name."""
 
     partitions: Mapping[str, SlurmPartition] = field(default_factory=dict)
     qualities: Mapping[str, Qos] = field(default_factory=dict)
@@ -99,10 +99,6 @@ class Site:
     def qos(self, name: str | None) -> Qos:
         """Return what is known of a quality of service."""
         return self.qualities.get(name or "", _USUAL_QOS)
-
-    def shares_of(self, account: str | None) -> int:
-        """Return the shares of an account."""
-        return self.shares.get(account or "", 1)
 
     @cached_property
     def factor_max(self) -> int:

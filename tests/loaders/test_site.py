@@ -43,7 +43,7 @@ def test_a_site_file_says_what_names_are_worth(tmp_path: Path) -> None:
     assert found.partition("urgent") == SlurmPartition(2, 5, 600_000)
     assert found.partition("other") == found.partition(None) == SlurmPartition(1, 1, None)
     assert (found.qos("high"), found.qos("low"), found.qos(None)) == (Qos(100, ("low",)), Qos(), Qos())
-    assert (found.shares_of("vision"), found.shares_of(None)) == (3, 1)
+    assert found.shares == {"vision": 3}
     assert (found.factor_max, found.qos_max) == (5, 100)
     assert (PLAIN_SITE.factor_max, PLAIN_SITE.qos_max) == (1, 1)
 

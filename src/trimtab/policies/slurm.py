@@ -11,11 +11,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trimtab.cluster import ClusterView, FreeMap
-from trimtab.job import JobView, Nodes
+from trimtab.job import JobFacts, JobView, Nodes
 from trimtab.knobs import Knobs, Space
 from trimtab.policies.policy import Decision, Preempt, Remember, Start, WholePass
 from trimtab.policies.slurm_knobs import PREEMPT_NONE, PREEMPT_PARTITION, SPACE, Rules
-from trimtab.policies.slurm_usage import NEVER_MS, PPM, Association, Books, Usage, association_of, number_of
+from trimtab.policies.slurm_usage import (
+    NEVER_MS,
+    PPM,
+    Association,
+    Books,
+    Usage,
+    association_of,
+    number_of,
+    shares_of,
+)
+from trimtab.site import Site
 
 # A requeued job may start again after its credential has expired, and a second [measured on 22.05.8].
 REQUEUE_MS = 121_000
@@ -60,9 +70,15 @@ def eligible_ms(job: JobView) -> int:
     return job.stopped_ms + REQUEUE_MS if job.preemptions else job.submit_ms
 
 
-def limit_ms(job: JobView) -> int:
+def limit_ms(facts: JobFacts) -> int:
     """Return how long backfill expects a job to hold its GPUs."""
-    return UNLIMITED_MS if job.facts.limit_ms is None else job.facts.limit_ms
+    return UNLIMITED_MS if facts.limit_ms is None else facts.limit_ms
+
+
+def factors_ppm(facts: JobFacts, site: Site) -> tuple[int, int]:
+    """Return a job's partition and QOS factors."""
+    factor, priority = site.partition(facts.vc).factor, site.qos(facts.qos).priority
+    return PPM * factor // site.factor_max, PPM * priority // site.qos_max
 
 
 def _next(now_ms: int, step_ms: int) -> int:
@@ -114,8 +130,7 @@ class Board:
     def queue(self) -> list[JobView]:
         """Return the pending jobs that may start, most urgent first."""
         site = self.view.site
-        shares = {number_of(account): share for account, share in site.shares.items()}
-        fair_ppm = self.books.fair_shares_ppm(shares) if len(self.view.pending) else {}
+        fair_ppm = self.books.fair_shares_ppm(shares_of(site)) if len(self.view.pending) else {}
         keyed = [
             (-site.partition(job.facts.vc).tier, -self.priority(job, fair_ppm), job.id, job)
             for job in self.view.pending
@@ -125,16 +140,17 @@ class Board:
 
     def priority(self, job: JobView, fair_ppm: dict[Association, int]) -> int:
         """Return a job's priority: weights times factors from 0 to 1, rounded down, at least 1."""
-        books, site, facts = self.books, self.view.site, job.facts
+        books, facts = self.books, job.facts
         is_new = job.submit_ms > books.calculated_ms
         formula = self.rules.formula if is_new else books.formula
         waited_ms = min(max(0, books.calculated_ms - eligible_ms(job)), formula.max_age_ms)
+        partition_ppm, qos_ppm = factors_ppm(facts, self.view.site)
         terms = (
             (formula.age, PPM * waited_ms // formula.max_age_ms),
             (formula.fairshare, fair_ppm[association_of(facts)]),
             (formula.size, self.size_ppm(job, favors_small=bool(formula.favors_small))),
-            (formula.partition, PPM * site.partition(facts.vc).factor // site.factor_max),
-            (formula.qos, PPM * site.qos(facts.qos).priority // site.qos_max),
+            (formula.partition, partition_ppm),
+            (formula.qos, qos_ppm),
             (formula.tres, PPM * job.gpus // self.view.vc.gpus),
         )
         return max(1, sum(weight * factor_ppm for weight, factor_ppm in terms) // PPM)
@@ -315,7 +331,7 @@ class Outlook:
 
     def hold(self, from_ms: int, job: JobView, nodes: Nodes) -> None:
         """Enter when a running job is expected to end: at its limit, or soon if it is past that."""
-        end_ms = from_ms + limit_ms(job)
+        end_ms = from_ms + limit_ms(job.facts)
         if end_ms <= self.now_ms:
             end_ms = self.now_ms + self.resolution_ms
         self.ends.append((_up(end_ms, self.resolution_ms), job.id, nodes))
@@ -327,7 +343,7 @@ class Outlook:
         self.bookings.append(Booking(at_ms, self._end_ms(job, at_ms), nodes))
 
     def _end_ms(self, job: JobView, at_ms: int) -> int:
-        return _up(at_ms + limit_ms(job), self.resolution_ms)
+        return _up(at_ms + limit_ms(job.facts), self.resolution_ms)
 
     def earliest(self, job: JobView) -> tuple[int, Nodes | None]:
         """Return the first instant inside the window at which a job finds a place for all of its limit."""

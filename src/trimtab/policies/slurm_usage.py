@@ -14,6 +14,7 @@ from functools import cmp_to_key, lru_cache
 
 from trimtab.job import JobFacts
 from trimtab.policies.slurm_knobs import DECAY_BITS, MINUTE_MS, Formula, Rules, decay
+from trimtab.site import Site
 
 PPM = 1_000_000
 NEVER_MS = 1 << 62
@@ -34,6 +35,11 @@ def number_of(name: str | None) -> int:
 def association_of(facts: JobFacts) -> Association:
     """Return whom a job is charged to."""
     return number_of(facts.account), number_of(facts.user)
+
+
+def shares_of(site: Site) -> dict[int, int]:
+    """Return the shares of accounts by number."""
+    return {number_of(account): share for account, share in site.shares.items()}
 
 
 @dataclass(slots=True)

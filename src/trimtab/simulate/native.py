@@ -16,10 +16,10 @@ from trimtab.policies.chronus import Rules as ChronusRules
 from trimtab.policies.policy import Policy
 from trimtab.policies.sensascale import SensaScale, SensaScalePlus
 from trimtab.policies.sensascale_knobs import BACKFILLS, BE_ORDERS, ORDERS, REFERENCES, SCOPES, Rules
-from trimtab.policies.slurm import UNLIMITED_MS, Slurm
+from trimtab.policies.slurm import Slurm, factors_ppm, limit_ms
 from trimtab.policies.slurm_knobs import PREEMPT_NONE, PREEMPT_PARTITION, PREEMPT_QOS
 from trimtab.policies.slurm_knobs import Rules as SlurmRules
-from trimtab.policies.slurm_usage import PPM, association_of, number_of
+from trimtab.policies.slurm_usage import association_of, shares_of
 from trimtab.policies.synergy import Synergy
 from trimtab.simulate.workload import Workload
 from trimtab.site import Site
@@ -140,14 +140,11 @@ def add_claims(core_workload: _core.Workload, workload: Workload, site: Site) ->
     qualities = _Numbers[str]([one.qos or "" for one in workload.facts])
     claims = []
     for one, qos in zip(workload.facts, qualities.places.tolist(), strict=True):
-        partition, quality = site.partition(one.vc), site.qos(one.qos)
-        limit_ms = UNLIMITED_MS if one.limit_ms is None else one.limit_ms
-        factors_ppm = PPM * partition.factor // site.factor_max, PPM * quality.priority // site.qos_max
-        claims.append((limit_ms, *association_of(one), partition.tier, *factors_ppm, quality.priority, qos))
+        worth = site.partition(one.vc).tier, *factors_ppm(one, site), site.qos(one.qos).priority
+        claims.append((limit_ms(one), *association_of(one), *worth, qos))
     names = qualities.kinds
     preempts = [[names.index(one) for one in site.qos(name).preempts if one in names] for name in names]
-    shares = {number_of(account): share for account, share in site.shares.items()}
-    core_workload.add_claims(claims, preempts, shares)
+    core_workload.add_claims(claims, preempts, shares_of(site))
 
 
 def _told(curve: Curve | None) -> tuple[tuple[int, ...], tuple[int, ...], list[int], int]:
