@@ -43,10 +43,9 @@ class Slurm(WholePass):
         rules, now_ms = Rules.of(knobs), view.now_ms
         books = Books.open(view.memory, now_ms, rules)
         is_changed = (len(view.pending), len(view.running)) != (books.pending, books.running)
-        is_calculated = now_ms >= books.calculated_ms + books.formula.period_ms
+        is_calculated = books.advance(now_ms, rules.formula)
         if not (is_changed or is_calculated or now_ms >= min(books.main_due_ms, books.fill_due_ms)):
             return []
-        books.advance(now_ms, rules.formula)
         board = Board(view, rules, books)
         passes = board.run(is_changed)
         board.await_next(passes, is_stale=is_changed or is_calculated)
@@ -62,7 +61,7 @@ class Slurm(WholePass):
         if not len(view.pending) and not len(view.running):
             return None
         books = Books.open(view.memory, view.now_ms, Rules.of(knobs))
-        return min(books.calculated_ms + books.formula.period_ms, books.main_due_ms, books.fill_due_ms)
+        return min(books.next_calculation_ms, books.main_due_ms, books.fill_due_ms)
 
 
 def eligible_ms(job: JobView) -> int:

@@ -103,10 +103,15 @@ class Books:
             found += [*association, one.gpu_ms, one.accrued_gpu_ms, one.gpus]
         return tuple(found)
 
+    @property
+    def next_calculation_ms(self) -> int:
+        """When priorities are calculated next."""
+        return self.calculated_ms + self.formula.period_ms
+
     def advance(self, now_ms: int, formula: Formula) -> bool:
         """Count usage up to now, and calculate priorities where that is due; return whether it was."""
         before_ms = self.calculated_ms
-        while self.calculated_ms + self.formula.period_ms <= now_ms:
+        while self.next_calculation_ms <= now_ms:
             self._calculate(now_ms)
             self.formula = formula
         self._charge(now_ms)
@@ -139,39 +144,29 @@ class Books:
         Args:
             shares: Those of accounts by number, 1 where none are told.
         """
-        accounts: dict[int, dict[Association, int]] = {}
-        for association in sorted(self.usage):
-            accounts.setdefault(association[0], {})[association] = self.usage[association].gpu_ms
-        sums = {account: sum(users.values()) for account, users in accounts.items()}
-
-        def by_share(one: int, other: int) -> int:
-            return sums[one] * shares.get(other, 1) - sums[other] * shares.get(one, 1)
-
-        def by_part(one: Association, other: Association) -> int:
-            return part(one) * sums[other[0]] - part(other) * sums[one[0]]
+        accounts: dict[int, list[int]] = {}
+        for (account, _), one in self.usage.items():
+            accounts.setdefault(account, []).append(one.gpu_ms)
+        sums = {account: sum(used) for account, used in accounts.items()}
 
         def part(one: Association) -> int:
-            return accounts[one[0]][one] * len(accounts[one[0]])
-
-        def is_level(one: Association, other: Association) -> bool:
-            return by_share(one[0], other[0]) == 0 and compare(one, other) == 0
+            return self.usage[one].gpu_ms * len(accounts[one[0]])
 
         def compare(one: Association, other: Association) -> int:
+            by_share = sums[one[0]] * shares.get(other[0], 1) - sums[other[0]] * shares.get(one[0], 1)
+            if by_share:
+                return by_share
             first, second = part(one), part(other)
             if not first or not second:
                 return (first > 0) - (second > 0)
-            return by_part(one, other)
-
-        def fair(one: Association, other: Association) -> int:
-            return by_share(one[0], other[0]) or compare(one, other)
+            return first * sums[other[0]] - second * sums[one[0]]
 
         found: dict[Association, int] = {}
-        count = len(self.usage)
-        before: Association | None = None
-        for place, association in enumerate(sorted(sorted(self.usage), key=cmp_to_key(fair))):
-            if before is not None and is_level(before, association):
+        order = sorted(sorted(self.usage), key=cmp_to_key(compare))
+        for place, association in enumerate(order):
+            before = order[place - 1]
+            if place and compare(before, association) == 0:
                 found[association] = found[before]
             else:
-                found[association] = PPM * (count - place) // count
-            before = association
+                found[association] = PPM * (len(order) - place) // len(order)
         return found
