@@ -1,6 +1,7 @@
 #include "slurm_usage.hpp"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 namespace trimtab {
@@ -47,6 +48,16 @@ int compare(const Contender& one, const Contender& other) {
     return sign(first * other.sum_gpu_ms - second * one.sum_gpu_ms);
 }
 
+// What comes before the associations in a memory, in its order.
+template <typename Books>
+auto head(Books& books) {
+    auto& by = books.formula;
+    return std::array{
+        &books.at_ms, &books.calculated_ms, &books.main_due_ms, &books.fill_due_ms, &books.rested_ms, &books.pending,
+        &books.running, &by.age, &by.fairshare, &by.size, &by.partition, &by.qos, &by.tres, &by.max_age_ms,
+        &by.favors_small, &by.minute_decay, &by.period_ms};
+}
+
 }  // namespace
 
 SlurmBooks::SlurmBooks(const std::vector<std::int64_t>& memory, Ms now_ms, const SlurmRules& rules)
@@ -54,22 +65,14 @@ SlurmBooks::SlurmBooks(const std::vector<std::int64_t>& memory, Ms now_ms, const
       main_due_ms(NEVER_MS), fill_due_ms(NEVER_MS), rested_ms(now_ms), pending(0), running(0), formula(rules.formula) {
     if (memory.empty()) return;
     auto next = memory.begin();
-    for (std::int64_t* const value :
-         {&at_ms, &calculated_ms, &main_due_ms, &fill_due_ms, &rested_ms, &pending, &running, &formula.age,
-          &formula.fairshare, &formula.size, &formula.partition, &formula.qos, &formula.tres, &formula.max_age_ms,
-          &formula.favors_small, &formula.minute_decay, &formula.period_ms}) {
-        *value = *next++;
-    }
+    for (std::int64_t* const value : head(*this)) *value = *next++;
     usage.reserve(static_cast<std::size_t>(memory.end() - next) / ROW);
     for (; next != memory.end(); next += ROW) usage.push_back({next[0], next[1], next[2], next[3], next[4]});
 }
 
 std::vector<std::int64_t> SlurmBooks::memory() const {
-    std::vector<std::int64_t> found{at_ms,         calculated_ms,        main_due_ms,          fill_due_ms,
-                                    rested_ms,     pending,              running,              formula.age,
-                                    formula.fairshare, formula.size,     formula.partition,    formula.qos,
-                                    formula.tres,  formula.max_age_ms,   formula.favors_small, formula.minute_decay,
-                                    formula.period_ms};
+    std::vector<std::int64_t> found;
+    for (const std::int64_t* const value : head(*this)) found.push_back(*value);
     found.reserve(found.size() + ROW * usage.size());
     for (const SlurmUsage& one : usage) {
         for (const std::int64_t value : {one.account, one.user, one.gpu_ms, one.accrued_gpu_ms, one.gpus}) {
