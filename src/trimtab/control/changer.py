@@ -15,9 +15,8 @@ from typing import Any, Protocol
 from trimtab.control import safety as checks
 from trimtab.control.adapter import Adapter, Change, InForce, Refused
 from trimtab.control.changes import Ask, Found, Settle, next_step, reconcile
-from trimtab.control.deciding import objection
+from trimtab.control.deciding import no_way_back, objection, opening
 from trimtab.control.orders import Orders
-from trimtab.control.safety import Safety
 from trimtab.control.standing import FOLDED, Noted, Open, Purpose, Standing, fold
 from trimtab.errors import JournalError
 from trimtab.knobs import Knobs, Space
@@ -219,10 +218,8 @@ class Changer:
 
     def act(self) -> None:
         """Open the breaker if it must, and go back to another setting if that was decided on."""
-        standing = self.standing
-        if not standing.breaker and (why := checks.breaks(standing.losses, standing.failures, self._safety)):
-            steady = standing.steady if standing.steady != standing.knobs else None
-            self.note("breaker", {"reason": why, "back": steady.jsonable() if steady else None})
+        if found := opening(self.standing, self.orders.safety):
+            self.note("breaker", found)
         standing = self.standing
         if standing.open is not None or standing.knobs is None or self.read is None:
             return
@@ -238,8 +235,8 @@ class Changer:
         self.note("rollback", {"knobs": knobs.jsonable(), "by": by, "reason": reason})
 
     def _go_back(self, knobs: Knobs, reason: str) -> None:
-        if why := checks.illegal(knobs, self._knobs):
-            self.note("breaker", {"reason": f"there is no way back, {why}", "back": None})
+        if found := no_way_back(knobs, self._knobs):
+            self.note("breaker", found)
             return
         self.intend(knobs, "rollback", math.nan, reason)
 
@@ -293,10 +290,6 @@ class Changer:
         return objection(
             self.standing, knobs, expected, self.orders, self._clock(), self._knobs, writes=self.writes
         )
-
-    @property
-    def _safety(self) -> Safety:
-        return self.orders.safety
 
 
 _WHY = {

@@ -15,6 +15,7 @@ from trimtab.control.advising import Advising, SearchKind
 from trimtab.control.guardrails import Apply, Tenure
 from trimtab.control.orders import Orders
 from trimtab.control.rounds import Round
+from trimtab.control.safety import Safety
 from trimtab.control.standing import Standing
 from trimtab.errors import Interrupted
 from trimtab.forecast.backtest import belief
@@ -209,3 +210,18 @@ def objection(
         or checks.moves_too_much(standing.knobs, knobs, space, orders.safety, orders.mode)
         or checks.dwells(standing.touched_for_ms(now_ms), orders.rails.dwell_ms)
     )
+
+
+def opening(standing: Standing, safety: Safety) -> dict[str, Any] | None:
+    """Return what is written as the breaker opens by losses or failures; None if it does not."""
+    why = checks.breaks(standing.losses, standing.failures, safety)
+    if why is None or standing.breaker:
+        return None
+    steady = standing.steady if standing.steady != standing.knobs else None
+    return {"reason": why, "back": steady.jsonable() if steady else None}
+
+
+def no_way_back(knobs: Knobs, space: Space) -> dict[str, Any] | None:
+    """Return what is written as the breaker opens because the setting to go back to may not be written."""
+    why = checks.illegal(knobs, space)
+    return None if why is None else {"reason": f"there is no way back, {why}", "back": None}

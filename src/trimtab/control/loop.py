@@ -18,9 +18,9 @@ from trimtab.control.changer import Changer, Journal, Say
 from trimtab.control.deciding import Answer, Decision, Question, decided, failed, kept, sought, unfit
 from trimtab.control.orders import Orders, Plant
 from trimtab.control.register import Register, Torn, check_held
-from trimtab.control.scoring import Shadow, lost, scored
+from trimtab.control.scoring import at_hand, scored
 from trimtab.control.sight import Kept, Sight, Unkept, keep, kept_again, names_in
-from trimtab.control.standing import Standing, Unscored, knobs_of
+from trimtab.control.standing import Standing, knobs_of
 from trimtab.errors import ConfigError, JournalError, TrimtabError
 from trimtab.forecast.history import Past
 from trimtab.job import JobState
@@ -32,8 +32,6 @@ _EVENTS_AT_ONCE = 10_000
 _EVENTS_A_TICK = 200_000
 _OPEN_POLL_MS = 5_000
 _JUMP_MS = 60_000
-# What changes were decided on is kept at hand for so many that wait for their score.
-_AT_HAND_MAX = 8
 
 
 @dataclass
@@ -300,8 +298,7 @@ class Loop:
             "kept": parts.names,
         }
         number = self.changer.note("state", body, parts=parts.parts)
-        wanted = {one.state for one in self.standing.unscored[-_AT_HAND_MAX:]}
-        self._at_hand = {at: one for at, one in self._at_hand.items() if at in wanted} | {number: scene}
+        self._at_hand = at_hand(self._at_hand, self.standing) | {number: scene}
         return number
 
     def _finish_search(self) -> None:
@@ -358,14 +355,8 @@ class Loop:
         begun = {one.state: self._begun(one.state) for one in due}
         number = self._note_state(sight, self._scene(sight, self.standing.knobs), "scores", now_ms)
         for one in due:
-            body = self._scored(one, begun[one.state], sight)
+            body = scored(one, begun[one.state], sight, self._advising, self.orders.safety.loss_below)
             self.changer.note("trial", {"since": one.state, "state": number, **body})
-
-    def _scored(self, one: Unscored, begun: Scene | str, sight: Sight) -> dict[str, Any]:
-        if isinstance(begun, str):
-            return lost(one, begun)
-        shadow = Shadow(begun, one.knobs, one.gain, one.made, one.key)
-        return scored(shadow, sight.past, sight.facts, self._advising, self.orders.safety.loss_below)
 
     def _begun(self, number: int) -> Scene | str:
         """Return what was decided on, from the journal if it is not at hand, or why it cannot be had."""

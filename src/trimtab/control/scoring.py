@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trimtab.control.standing import Unscored
+from trimtab.control.sight import Sight
+from trimtab.control.standing import Standing, Unscored
 from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import ConfigError
 from trimtab.forecast.history import Past
@@ -23,6 +24,9 @@ from trimtab.simulate.whatif import Situation
 
 if TYPE_CHECKING:
     from trimtab.control.advising import Advising  # which says what a shadow is worth
+
+# What changes were decided on is kept at hand for so many that wait for their score.
+_AT_HAND_MAX = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,35 +46,45 @@ class Shadow:
     key: str
 
 
+def at_hand(scenes: Mapping[int, Scene], standing: Standing) -> dict[int, Scene]:
+    """Return those of the scenes, by number of their entry, that the last changes wait for a score with."""
+    wanted = {one.state for one in standing.unscored[-_AT_HAND_MAX:]}
+    return {number: scene for number, scene in scenes.items() if number in wanted}
+
+
 def scored(
-    shadow: Shadow, past: Past, facts: Sequence[JobFacts], advising: Advising, loss_below: float
+    one: Unscored, begun: Scene | str, sight: Sight, advising: Advising, loss_below: float
 ) -> dict[str, Any]:
     """Return what a trial says of a change: the gain it had, or why that is not known.
 
     Args:
-        past: What is known now. facts: by its rows.
+        begun: What it was decided on, or why that cannot be had.
+        sight: What is known now.
         loss_below: The gain that is a loss.
     """
+    if isinstance(begun, str):
+        return _lost(one, begun)
+    shadow = Shadow(begun, one.knobs, one.gain, one.made, one.key)
     gain, why = math.nan, {}
     try:
-        if past.now_ms <= shadow.scene.now_ms:
+        if sight.past.now_ms <= begun.now_ms:
             raise ConfigError("the scheduler's clock has not moved since")
-        gain = advising.realised(shadow, past, facts)
+        gain = advising.realised(shadow, sight.past, sight.facts)
     except Exception as problem:  # what cannot be tried again must not be tried for ever
         why = {"why": f"{type(problem).__name__}: {problem}"}
     return {
-        "of": shadow.key,
-        "made": shadow.made,
-        "knobs": shadow.knobs.jsonable(),
-        "before": shadow.scene.running.jsonable(),
-        "predicted": shadow.gain,
+        "of": one.key,
+        "made": one.made,
+        "knobs": one.knobs.jsonable(),
+        "before": begun.running.jsonable(),
+        "predicted": one.gain,
         "realised": gain if math.isfinite(gain) and gain > 0 else None,
         "loss": gain < loss_below,
         **why,
     }
 
 
-def lost(one: Unscored, why: str) -> dict[str, Any]:
+def _lost(one: Unscored, why: str) -> dict[str, Any]:
     """Return what a trial says of a change whose state is no longer there."""
     return {
         "of": one.key,

@@ -156,8 +156,13 @@ class Standing:
         change, in_force = self.open, self.knobs
         if change is not None:
             return change.knobs, change.knobs if change.written is not None else in_force, in_force
-        wanted = self.back.knobs if self.back else self.torn.before if self.torn else in_force
+        wanted = in_force if self.way_back is None else self.way_back
         return wanted, self.torn.knobs if self.torn else in_force, in_force
+
+    @property
+    def way_back(self) -> Knobs | None:
+        """The setting that is to be gone back to, None if none is."""
+        return self.back.knobs if self.back else self.torn.before if self.torn else None
 
     def tenure(self, now_ms: int) -> Tenure:
         """Return how the setting in force stands, for the guardrails."""

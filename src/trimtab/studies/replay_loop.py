@@ -13,17 +13,27 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from trimtab.control import safety as checks
 from trimtab.control.advising import Searches
-from trimtab.control.deciding import STOPPED, Answer, Question, decided, failed, kept, sought, unfit
+from trimtab.control.deciding import (
+    STOPPED,
+    Answer,
+    Question,
+    decided,
+    failed,
+    kept,
+    no_way_back,
+    opening,
+    sought,
+    unfit,
+)
 from trimtab.control.entries import Entry
 from trimtab.control.journal import plain
 from trimtab.control.orders import Orders, Plant
-from trimtab.control.scoring import Shadow, lost, scored
+from trimtab.control.scoring import at_hand, scored
 from trimtab.control.service import decided_by, plant_of, searches_anew, searches_of
 from trimtab.control.settings import Settings, settings_again
 from trimtab.control.sight import Kept, Sight, Unkept, kept_again, names_in
-from trimtab.control.standing import Standing, Unscored, fold, knobs_of
+from trimtab.control.standing import Standing, fold, knobs_of
 from trimtab.errors import InputError, Interrupted, JournalError
 from trimtab.knobs import Knobs
 from trimtab.search.scene import Scene
@@ -31,9 +41,6 @@ from trimtab.studies.replay import differences, short
 
 Parts = Callable[[Sequence[str]], Mapping[str, bytes]]
 Progress = Callable[[str, float], None]
-
-# Of scenes, those of changes that wait for their score are kept at hand.
-_AT_HAND_MAX = 8
 
 _STATE = "kept"  # the field of an entry that names the parts of its state
 
@@ -208,9 +215,7 @@ class _Replay:
     def _see(self, entry: Entry, run: _Run) -> None:
         body, sight = entry.body, self._sight_of(entry)
         scene = _scene(sight, knobs_of(body["knobs"]), run.plant)
-        wanted = {one.state for one in self._standing.unscored[-_AT_HAND_MAX:]}
-        self._scenes = {at: one for at, one in self._scenes.items() if at in wanted}
-        self._scenes[entry.number] = scene
+        self._scenes = at_hand(self._scenes, self._standing) | {entry.number: scene}
         self._sight = entry.number, sight
         if body["purpose"] != "scores":
             question = Question(
@@ -281,30 +286,27 @@ class _Replay:
         one = next((one for one in self._standing.unscored if one.key == body["of"]), None)
         if one is None or self._sight is None or self._sight[0] != body["state"]:
             raise _Different(entry, "of", body["of"], "no change that waits for a score")
-        self._compare(entry, {"since": one.state, "state": body["state"], **self._scored(one, entry, run)})
-
-    def _scored(self, one: Unscored, entry: Entry, run: _Run) -> Mapping[str, Any]:
-        if "before" not in entry.body:  # its state had left the journal then
-            return lost(one, entry.body["why"])
-        if one.state not in self._scenes:
-            begun = self._states[one.state]
-            self._scenes[one.state] = _scene(self._sight_of(begun), knobs_of(begun.body["knobs"]), run.plant)
-        shadow = Shadow(self._scenes[one.state], one.knobs, one.gain, one.made, one.key)
-        assert self._sight is not None
         _, sight = self._sight
-        return scored(shadow, sight.past, sight.facts, run.advising, run.orders.safety.loss_below)
+        begun = self._begun(one.state, body, run)
+        found = scored(one, begun, sight, run.advising, run.orders.safety.loss_below)
+        self._compare(entry, {"since": one.state, "state": body["state"], **found})
+
+    def _begun(self, number: int, body: Mapping[str, Any], run: _Run) -> Scene | str:
+        """Return what was decided on, or why it could not be had then, as the entry of the score says."""
+        if "before" not in body:
+            why: str = body["why"]
+            return why
+        if number not in self._scenes:
+            begun = self._states[number]
+            self._scenes[number] = _scene(self._sight_of(begun), knobs_of(begun.body["knobs"]), run.plant)
+        return self._scenes[number]
 
     def _breaker(self, entry: Entry, run: _Run) -> None:
         """Compare the breaker with what losses and failures say; where there is no way back, it opens too."""
-        standing = self._standing
-        why = checks.breaks(standing.losses, standing.failures, run.orders.safety)
-        if why is None or standing.breaker:
-            back = standing.back or standing.torn
-            wrong = back and checks.illegal(_way_back(standing), run.plant.knobs)
-            self._compare(entry, {"reason": f"there is no way back, {wrong}" if wrong else None})
-            return
-        steady = standing.steady if standing.steady != standing.knobs else None
-        self._compare(entry, {"reason": why, "back": steady.jsonable() if steady else None})
+        found = opening(self._standing, run.orders.safety)
+        if found is None and (back := self._standing.way_back) is not None:
+            found = no_way_back(back, run.plant.knobs)
+        self._compare(entry, found or {"reason": None})
 
 
 def _as_then(error: Exception, body: Mapping[str, Any]) -> Exception:
@@ -312,13 +314,6 @@ def _as_then(error: Exception, body: Mapping[str, Any]) -> Exception:
     if isinstance(error, Interrupted) and "interrupted" in body:
         return Interrupted(body["reason"].removeprefix(f"{STOPPED}: "), error.after)
     return error
-
-
-def _way_back(standing: Standing) -> Knobs:
-    if standing.back is not None:
-        return standing.back.knobs
-    assert standing.torn is not None
-    return standing.torn.before
 
 
 def _scene(sight: Sight, knobs: Knobs, plant: Plant) -> Scene:
