@@ -10,11 +10,8 @@ from histories import history
 from trimtab.control.adapter import Adapter
 from trimtab.control.ledger import Ledger, Versions
 from trimtab.control.loop import Loop, at_once
-from trimtab.control.service import decided_by, plant_of, searches_of, told_of
+from trimtab.control.service import decided_by, plant_of, searches_of, simulated, told_of
 from trimtab.control.settings import Settings, read_settings
-from trimtab.control.simulated import Simulated
-from trimtab.policies.catalog import find_policy
-from trimtab.simulate.run import World
 from trimtab.traces.trace import Trace
 
 HOUR_MS = 3_600_000
@@ -80,7 +77,7 @@ class Looped:
         self, found: Settings, ledger: Any = None, trace: Trace | None = None, submit: Any = at_once
     ) -> None:
         self.settings, self.plant = found, plant_of(found.scheduler)
-        self.scheduler = simulated(found, trace or history(4))
+        self.scheduler = simulated(found.scheduler, trace or history(4))
         self.adapter: Adapter = self.scheduler
         self.now_ms = self.scheduler.now_ms()
         self.ledger = ledger or Ledger.open(found.journal)
@@ -110,22 +107,3 @@ class Looped:
             self.now_ms = min(max(self.loop.tick(), self.now_ms + 1), until_ms)
             self.scheduler.advance(self.now_ms)
             meanwhile()
-
-
-def simulated(found: Settings, trace: Trace) -> Simulated:
-    """Return a scheduler as settings say, its clock moved by hand."""
-    scheduler = found.scheduler
-    world = World(
-        placement=scheduler.placement,
-        restart_cost_s=scheduler.restart_cost_s,
-        estimates=scheduler.estimates,
-    )
-    workload = world.workload(trace)
-    return Simulated(
-        workload,
-        scheduler.cluster,
-        scheduler.policy,
-        find_policy(scheduler.policy).space.defaults,
-        world.environment(workload),
-        start_ms=scheduler.start_ms,
-    )

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from commands import Trimtab
 from histories import days
-from looped import HOUR_MS, Looped, settings, simulated
+from looped import HOUR_MS, Looped, settings
 from trimtab import world
 from trimtab.cluster import Cluster
 from trimtab.control import service
@@ -238,7 +238,7 @@ def _sights(policy: str, folder: Path, hours: Sequence[int] = (1, 5, 20, 30)) ->
     source = "helios" if policy == "lucid" else "philly"
     trace = loader.load(f"synthetic:{source}?days={hours[-1] // 24 + 1}&seed=3&load=0.3")
     scheduler = replace(found.scheduler, start_ms=None, cluster=Cluster.pool(14, 8))
-    engine, register = simulated(replace(found, scheduler=scheduler), trace), Register()
+    engine, register = service.simulated(scheduler, trace), Register()
     for hour in hours:
         engine.advance(hour * HOUR_MS)
         register.hear(engine.events(0, 1_000_000))

@@ -43,6 +43,7 @@ from trimtab.simulate.trials import LocalTrials
 from trimtab.simulate.workload import Workload
 from trimtab.traces.files import read
 from trimtab.traces.loader import load
+from trimtab.traces.trace import Trace
 from trimtab.world import epoch_ms, wall_s
 
 # Parts of entries that are for replay, not for logs.
@@ -347,7 +348,7 @@ def open_scheduler(scheduler: SchedulerSettings) -> Adapter:
     """
     kind, _, rest = scheduler.address.partition(":")
     if kind == "simulated":
-        return _simulated(scheduler, rest)
+        return simulated(scheduler, load(rest), scheduler.pace)
     if kind == "slurm":
         return _slurm(scheduler, Path(rest))
     try:
@@ -361,11 +362,17 @@ def open_scheduler(scheduler: SchedulerSettings) -> Adapter:
     return GrpcAdapter(rest.removeprefix("//"), token, scheduler.policy, roots=roots)
 
 
-def _simulated(scheduler: SchedulerSettings, source: str) -> Adapter:
+def simulated(scheduler: SchedulerSettings, trace: Trace, speedup: float | None = None) -> Simulated:
+    """Return the engine as the scheduler of a trace; without a speedup its clock is moved by hand.
+
+    Raises:
+        ConfigError: If it is to start after the last job, or its policy cannot run the trace.
+    """
     world = _world_of(scheduler)
-    workload = world.workload(load(source))
+    workload = world.workload(trace)
     start_ms, last_ms = scheduler.start_ms or 0, workload.facts[-1].submit_ms
     if start_ms > last_ms:
+        _, _, source = scheduler.address.partition(":")
         raise ConfigError(
             f"scheduler.start = {start_ms / 1000:,.0f} s: the last job of {source} comes at "
             f"{last_ms / 1000:,.0f} s; nothing was started."
@@ -377,7 +384,7 @@ def _simulated(scheduler: SchedulerSettings, source: str) -> Adapter:
         find_policy(scheduler.policy).space.defaults,
         world.environment(workload),
         start_ms=scheduler.start_ms,
-        speedup=scheduler.pace,
+        speedup=speedup,
     )
 
 
