@@ -7,7 +7,7 @@ else (`require-trusted-types-for`).
 from __future__ import annotations
 
 from trimtab.report.assets import asset, policy
-from trimtab.report.markup import Html, join, tag
+from trimtab.report.markup import Html, document, join, tag
 
 _MORE = "connect-src 'self'; require-trusted-types-for 'script'; trusted-types 'none'; frame-ancestors 'none'"
 
@@ -37,8 +37,7 @@ def live_page() -> tuple[str, str]:
         tag("footer", "Times are those of this browser's clock. The token stays in this tab."),
         Html(f"<script>{script}</script>"),
     )
-    html = f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
-    return html, policy(script, more=_MORE)
+    return document(head, body), policy(script, more=_MORE)
 
 
 def _token() -> Html:
@@ -82,12 +81,7 @@ def _forecasts() -> Html:
         "Each main round forecasts who comes in the next hour, in one future or several: the bar goes from "
         "the least to the most of them, the dot is what came. GPU time is what those jobs have run so far."
     )
-    return tag(
-        "section",
-        tag("h2", "Forecast against what came"),
-        tag("p", lead, class_="lead"),
-        tag("div", id="forecasts"),
-    )
+    return _drawn("Forecast against what came", lead, "forecasts")
 
 
 def _gains() -> Html:
@@ -95,9 +89,9 @@ def _gains() -> Html:
         "A change is scored an hour later, on the jobs that really came: what the setting before it and "
         "the one after it give there. Above 1 the change was better."
     )
-    return tag(
-        "section",
-        tag("h2", "Gains against what came"),
-        tag("p", lead, class_="lead"),
-        tag("div", id="gains"),
-    )
+    return _drawn("Gains against what came", lead, "gains")
+
+
+def _drawn(title: str, lead: str, name: str) -> Html:
+    """Return a section whose pictures the script draws under that name."""
+    return tag("section", tag("h2", title), tag("p", lead, class_="lead"), tag("div", id=name))

@@ -47,6 +47,11 @@ def join(*parts: str) -> Html:
     return Html("".join(escape(part) for part in parts))
 
 
+def document(head: Html, body: Html) -> str:
+    """Return a whole page."""
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+
+
 def breakable(text: str) -> Html:
     """Return a long setting or path that may break after its separators."""
     parts = _BREAKS.split(clean(text))

@@ -16,7 +16,7 @@ from plotly.offline import get_plotlyjs
 from trimtab import __version__
 from trimtab.report.assets import asset, policy
 from trimtab.report.charts import Chart
-from trimtab.report.markup import NO_HTML, Html, breakable, join, tag
+from trimtab.report.markup import NO_HTML, Html, breakable, document, join, tag
 from trimtab.report.tables import swatch
 from trimtab.traces import files
 
@@ -87,7 +87,7 @@ def render(page: Page) -> str:
         tag("title", f"{page.title} · Trimtab"),
         Html(f"<style>{asset('page.css')}</style>"),
     )
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+    return document(head, body)
 
 
 def _numbered(sections: Sequence[Section]) -> list[list[tuple[str, Chart]]]:
