@@ -89,20 +89,17 @@ class Register:
         """The largest number of an event so far, 0 before the first."""
         return self._latest
 
-    def hear(self, events: Iterable[JobEvent]) -> int:
-        """Take events; return how many were new."""
-        new = 0
+    def hear(self, events: Iterable[JobEvent]) -> None:
+        """Take events, each once."""
         for event in events:
             if event.number in self._numbers or event.number <= self._latest - WINDOW:
                 continue
             self._numbers.add(event.number)
             self._latest = max(self._latest, event.number)
             self._take(event)
-            new += 1
+            self.events += 1
         if len(self._numbers) > 2 * WINDOW:
             self._numbers = {number for number in self._numbers if number > self._latest - WINDOW}
-        self.events += new
-        return new
 
     def _take(self, event: JobEvent) -> None:
         job = self._job(event.label)

@@ -172,7 +172,7 @@ def _keep_names(folder: Path) -> None:
 
 
 def exported(connection: sa.Connection) -> tuple[list[Entry], dict[str, bytes]]:
-    """Return the entries that left, in order, and the parts of states that left with them, as stored.
+    """Return the entries that left, and the parts of states that left with them, as stored.
 
     Raises:
         JournalError: If a file is not there, or not what was written.
@@ -186,7 +186,7 @@ def exported(connection: sa.Connection) -> tuple[list[Entry], dict[str, bytes]]:
                 parts[one["part"]] = b64decode(one["zlib"])
             else:
                 entries.append(Entry(**{**one, "versions": Versions(**one["versions"])}))
-    return sorted(entries, key=lambda entry: entry.number), parts
+    return entries, parts
 
 
 def _read(path: Path, sha256: str) -> bytes:

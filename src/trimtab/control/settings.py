@@ -7,11 +7,9 @@ What a change of it may not touch while the program runs is the scheduler, the j
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -159,7 +157,7 @@ def read_settings(path: Path) -> Settings:
     try:
         asked = {name: value for name, value in table.items() if name not in _UNASKED}
         digest = hashlib.sha256(data).hexdigest()[:12]
-        return _settings(path, digest, _Table(table, ""), deepcopy(asked))
+        return _settings(path, digest, _Table(table, ""), asked)
     except ConfigError as problem:
         sentence = re.sub(r";? nothing was (run|started)\.$", "", str(problem), flags=re.IGNORECASE)
         line = " ".join(sentence.rstrip(".").split())
@@ -271,8 +269,8 @@ def settings_again(asked: Mapping[str, Any], digest: str) -> Settings:
     Raises:
         ConfigError: If they are not possible.
     """
-    table = json.loads(json.dumps({"journal": "sqlite:///-", **asked}))
-    return _settings(Path("-"), digest, _Table(table, ""), asked)
+    table = _Table({"journal": "sqlite:///-", **asked}, "")
+    return _settings(Path("-"), digest, table, asked)
 
 
 def _settings(path: Path, digest: str, file: _Table, asked: Mapping[str, Any]) -> Settings:
@@ -282,9 +280,8 @@ def _settings(path: Path, digest: str, file: _Table, asked: Mapping[str, Any]) -
     server = _server(file.table("server"), path.parent)
     retention = _retention(file.take("retention", _table, None), path.parent)
     search, guardrails = file.table("search"), file.table("guardrails")
-    orders = _orders(
-        mode, search, guardrails, line := search.take("line", _one_of("line", LINES), "trimtab-plus")
-    )
+    line = search.take("line", _one_of("line", LINES), "trimtab-plus")
+    orders = _orders(mode, search, guardrails, line)
     searching = _searching(search, line, orders.rails, seed)
     for table in (search, guardrails, file):
         table.done()

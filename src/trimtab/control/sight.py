@@ -149,9 +149,10 @@ def names_in(names: Mapping[str, Any]) -> list[str]:
 def keep(sight: Sight) -> Kept:
     """Return a sight in parts."""
     learned, snapshot = sight.estimator.learned(), sight.state.snapshot
+    there = frozenset(sight.state.labels)
     texts = {
         "head": [_text(_head(sight, learned))],
-        "jobs": [_text(_rows(sight, rows)) for rows in _by_day(sight.past)],
+        "jobs": [_text(_rows(sight, rows, there)) for rows in _by_day(sight.past)],
         "learned": [_text(_lessons(some)) for some in _aligned(learned.jobs, learned.first)],
         "completed": [_text(list(some)) for some in _aligned(snapshot.completed_gpu_ms, 0)],
     }
@@ -233,10 +234,10 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, JobState) else value
 
 
-def _rows(sight: Sight, rows: range) -> dict[str, Any]:
+def _rows(sight: Sight, rows: range, there: frozenset[str]) -> dict[str, Any]:
     """Return some rows of the past; of jobs that are there the state says how long they have run."""
     past, facts = sight.past, sight.facts[rows.start : rows.stop]
-    there, part = set(sight.state.labels), slice(rows.start, rows.stop)
+    part = slice(rows.start, rows.stop)
     ran = zip(facts, past.ran_ms[part].tolist(), strict=True)
     return {
         **_facts(facts),
