@@ -110,3 +110,11 @@ def lab() -> Iterator[slurm_lab.Lab]:
 def accounted_lab() -> Iterator[slurm_lab.Lab]:
     """A real Slurm with slurmdbd and MariaDB, so that sacct, ages and fair shares work."""
     yield from _lab(True)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a journal may be, on each of the databases."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/journal.db"
+    return str(request.getfixturevalue("postgres").database())

@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from trimtab.control.settings import read_settings
+from trimtab.errors import ConfigError
+
 READ, WRITE = "a-token-that-reads", "a-token-that-writes"
 
 FILE = """
@@ -55,13 +58,30 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def written(folder: Path, mode: str = "auto", port: int = 18765, text: str = FILE) -> Path:
+def write_tokens(folder: Path) -> None:
+    """Write the files of both tokens."""
     for name, token in (("read.token", READ), ("write.token", WRITE)):
         (folder / name).write_text(token)
         (folder / name).chmod(0o600)
+
+
+def written(folder: Path, mode: str = "auto", port: int = 18765, text: str = FILE) -> Path:
+    write_tokens(folder)
     path = folder / "trimtab.toml"
     path.write_text(text.format(mode=mode, folder=folder, port=port))
     return path
+
+
+def refusal(path: Path) -> str:
+    """Return the one line that a settings file is refused in."""
+    with pytest.raises(ConfigError) as refused:
+        read_settings(path)
+    line = str(refused.value)
+    assert line.startswith(f"{path}: ")
+    assert line.endswith("; nothing was changed.")
+    assert line.count("nothing was") == 1
+    assert line.isprintable()
+    return line
 
 
 class Running:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from serving import READ, WRITE, running
+from serving import READ, WRITE, running, write_tokens
 from trimtab.control.console import Console
 from trimtab.control.service import Service
 from trimtab.control.settings import ServerSettings
@@ -135,11 +135,11 @@ class Open:
 
 @contextmanager
 def _console(folder: Path, told: Told) -> Iterator[str]:
-    for name, token in (("read", READ), ("write", WRITE)):
-        (folder / name).write_text(token)
-        (folder / name).chmod(0o600)
+    write_tokens(folder)
     server = ServerSettings(
-        listen="127.0.0.1:0", read_token_file=folder / "read", write_token_file=folder / "write"
+        listen="127.0.0.1:0",
+        read_token_file=folder / "read.token",
+        write_token_file=folder / "write.token",
     )
     console = Console(cast(Service, told), server, live_page())
     console.start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,13 +51,6 @@ def scheduler(request: pytest.FixtureRequest) -> Iterator[tuple[Adapter, Callabl
     with scheduler_process.running("tiresias") as port:
         adapter = GrpcAdapter(f"127.0.0.1:{port}", scheduler_process.WRITE, "tiresias")
         yield adapter, lambda: time.sleep(0.05)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/journal.db"
-    return str(request.getfixturevalue("postgres").database())
 
 
 def _told(adapter: Adapter, patch: pytest.MonkeyPatch) -> Callable[[], int]:

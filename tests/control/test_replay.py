@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from commands import Trimtab
 from histories import days
 from looped import HOUR_MS, Looped, settings
+from postgres import Server
 from trimtab import world
 from trimtab.cluster import Cluster
 from trimtab.control import service
@@ -38,12 +39,6 @@ from trimtab.studies.replay_loop import Redone, redo
 from trimtab.traces import loader
 
 DAY_MS = 24 * HOUR_MS
-
-
-def _place(database: str, folder: Path, request: pytest.FixtureRequest) -> str:
-    if database == "sqlite":
-        return f"sqlite:///{folder}/journal.db"
-    return str(request.getfixturevalue("postgres").database())
 
 
 def _day(folder: Path, url: str, line: str) -> None:
@@ -106,8 +101,8 @@ def test_a_day_is_decided_again(day: Path, trimtab: Trimtab, monkeypatch: pytest
     assert "identical: every decision came out as it did then" in told.out
 
 
-def test_a_day_on_the_other_database_is_decided_again(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    url = _place("postgresql", tmp_path, request)
+def test_a_day_on_the_other_database_is_decided_again(tmp_path: Path, postgres: Server) -> None:
+    url = postgres.database()
     _day(tmp_path, url, "trimtab")
     with Ledger.open(url, write=False) as ledger:
         found = _redone(ledger)
@@ -333,11 +328,9 @@ def test_forecasts_stand_beside_what_came(tmp_path: Path) -> None:
 # ---- retention --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_old_days_are_replayed_from_their_file(
-    database: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = _place(database, tmp_path, request)
     looped = Looped(settings(tmp_path, url), trace=days(3, 2))
     monkeypatch.setattr(world, "epoch_ms", lambda: looped.now_ms)
     looped.run(27 * HOUR_MS)
@@ -379,26 +372,22 @@ def test_what_recovery_goes_by_stays_when_old_days_leave(copy: Path, tmp_path: P
         assert _redone(ledger).jsonable() == expected.jsonable()
 
 
-def test_parts_are_never_changed_and_leave_with_their_entries(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    for database in ("sqlite", "postgresql"):
-        url = _place(database, tmp_path, request)
-        with Ledger.open(url) as ledger:
-            ledger.append("state", {}, at_ms=0, parts={part_name(b"x"): b"x"})
-            ledger.append("state", {}, at_ms=0, parts={part_name(b"x"): b"x", part_name(b"y"): b"y"})
-            assert ledger.parts([part_name(b"x"), part_name(b"z")]) == {part_name(b"x"): b"x"}
-        engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
-        statements = ["UPDATE trimtab_parts SET number = 2", "DELETE FROM trimtab_parts"]
-        if database == "postgresql":
-            statements.append("TRUNCATE trimtab_parts")
-        for statement in statements:
-            with (
-                pytest.raises(sa.exc.DBAPIError, match=r"never changed|only parts of exported"),
-                engine.begin() as connection,
-            ):
-                connection.exec_driver_sql(statement)
-        engine.dispose()
+def test_parts_are_never_changed_and_leave_with_their_entries(url: str) -> None:
+    with Ledger.open(url) as ledger:
+        ledger.append("state", {}, at_ms=0, parts={part_name(b"x"): b"x"})
+        ledger.append("state", {}, at_ms=0, parts={part_name(b"x"): b"x", part_name(b"y"): b"y"})
+        assert ledger.parts([part_name(b"x"), part_name(b"z")]) == {part_name(b"x"): b"x"}
+    engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    statements = ["UPDATE trimtab_parts SET number = 2", "DELETE FROM trimtab_parts"]
+    if url.startswith("postgresql"):
+        statements.append("TRUNCATE trimtab_parts")
+    for statement in statements:
+        with (
+            pytest.raises(sa.exc.DBAPIError, match=r"never changed|only parts of exported"),
+            engine.begin() as connection,
+        ):
+            connection.exec_driver_sql(statement)
+    engine.dispose()
 
 
 # ---- restarts and stops -----------------------------------------------------------------------------

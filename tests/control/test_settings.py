@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from serving import READ, WRITE
+from serving import READ, refusal, write_tokens
 from trimtab import world
 from trimtab.control import service as module
 from trimtab.control.service import Service
@@ -124,28 +124,11 @@ def put(folder: Path, **told: str) -> Path:
     return path
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(ConfigError) as refused:
-        read_settings(path)
-    line = str(refused.value)
-    assert line.startswith(f"{path}: ")
-    assert line.endswith("; nothing was changed.")
-    assert line.count("nothing was") == 1
-    assert line.isprintable()
-    return line
-
-
-def tokens(folder: Path) -> None:
-    for name, token in (("read.token", READ), ("write.token", WRITE)):
-        (folder / name).write_text(token)
-        (folder / name).chmod(0o600)
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Path, threading.Thread]]:
     """A loop that runs, in this process."""
     folder = tmp_path_factory.mktemp("served")
-    tokens(folder)
+    write_tokens(folder)
     path = put(folder)
     service = Service(path)
     thread = threading.Thread(target=service.run)
@@ -224,7 +207,7 @@ def test_a_reload_that_fails_in_another_way_does_too(
 def test_old_days_leave_the_journal_one_at_a_time_or_it_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokens(tmp_path)
+    write_tokens(tmp_path)
     service = Service(put(tmp_path))
     for day in (10, 11):
         monkeypatch.setattr(world, "epoch_ms", lambda day=day: day * DAY_MS)
@@ -296,7 +279,7 @@ def test_a_refusal_names_what_was_written(tmp_path: Path, key: str, value: str, 
 def test_a_bad_token_is_refused_before_the_journal_has_an_entry(
     tmp_path: Path, name: str, token: str | None, says: str
 ) -> None:
-    tokens(tmp_path)
+    write_tokens(tmp_path)
     (tmp_path / name).unlink() if token is None else (tmp_path / name).write_text(token)
     with pytest.raises(ConfigError) as refused:
         Service(put(tmp_path))
@@ -320,7 +303,7 @@ def test_a_policy_of_ones_own_that_is_none_is_refused(tmp_path: Path, body: str)
 
 
 def test_a_start_after_the_last_job_is_refused(tmp_path: Path) -> None:
-    tokens(tmp_path)
+    write_tokens(tmp_path)
     with pytest.raises(ConfigError, match=r"scheduler\.start = 259,200 s: the last job of .* comes at 17\d,"):
         Service(put(tmp_path, **{"scheduler.start": '"3d"'}))
 
@@ -328,7 +311,7 @@ def test_a_start_after_the_last_job_is_refused(tmp_path: Path) -> None:
 def test_violations_are_tuned_for_where_jobs_have_deadlines(
     tmp_path: Path, served: tuple[Service, Path, threading.Thread]
 ) -> None:
-    tokens(tmp_path)
+    write_tokens(tmp_path)
     wanted = {"search.objective": '"violations"'}
     with pytest.raises(ConfigError, match=r"no job of simulated:.* has a deadline; nothing was changed"):
         Service(put(tmp_path, **wanted))

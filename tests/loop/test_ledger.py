@@ -24,13 +24,6 @@ from trimtab.errors import ConfigError, InvariantError, JournalError, OutputErro
 DAY_MS = 86_400_000
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/journal.db"
-    return str(request.getfixturevalue("postgres").database())
-
-
 @pytest.fixture
 def ledger(url: str) -> Iterator[Ledger]:
     with Ledger.open(url) as opened:

@@ -26,13 +26,6 @@ from trimtab.world import Seeds
 KILLS = int(os.environ.get("TRIMTAB_KILLS", "20"))
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/journal.db"
-    return str(request.getfixturevalue("postgres").database())
-
-
 @pytest.fixture
 def file_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/journal.db"
