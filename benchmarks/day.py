@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from trimtab.control.loop import Loop
 from trimtab.control.orders import Orders, Plant
 from trimtab.control.rounds import Round
 from trimtab.control.safety import Mode, Safety
+from trimtab.control.service import Clock
 from trimtab.errors import TrimtabError
 from trimtab.knobs import Knobs
 from trimtab.objective import find_objective
@@ -104,17 +105,14 @@ def _play(ledger: Ledger, port: int, speedup: float) -> None:
         poll_ms=120_000,
     )
     searches = Misled(_how(rails), LocalTrials())
-    began_s = time.monotonic()
-
-    def clock() -> int:
-        return int((time.monotonic() - began_s) * 1000 * speedup)
-
+    clock = Clock(speedup)
+    began_ms = clock()
     loop = Loop(adapter, ledger, plant, orders, searches, clock, "day")
     loop.start({})
     asked_back = False
     for until_h, mode in PHASES:
         loop.adopt(replace(orders, mode=mode), None, mode)
-        while (hour := clock() / HOUR_MS) < until_h:
+        while (hour := (clock() - began_ms) / HOUR_MS) < until_h:
             searches.wrong = hour >= WRONG_FROM
             due_ms = loop.tick()
             if mode == "approve" and not asked_back:
@@ -147,12 +145,14 @@ def _tried(ask: Callable[[], str], is_time: bool) -> bool:
 def _report(entries: tuple[Entry, ...]) -> int:
     """Print what happened, and what of a day is missing; 1 if anything is."""
     print("hour   what                  setting           why or what came of it")
+    purposes = {entry.key: entry.body["purpose"] for entry in entries if entry.kind == "intent"}
+    found = set()
     for entry in entries:
-        if (told := _told(entry)) is not None:
+        if (told := _told(entry, purposes)) is not None:
             what, knobs, why = told
+            found.add(what)
             setting = ",".join(f"{name}={value}" for name, value in (knobs or {}).items())
             print(f"{entry.at_ms / HOUR_MS:>5.2f}  {what:<21} {setting:<17} {why}")
-    found = {told[0] for entry in entries if (told := _told(entry)) is not None}
     missing = [one for one in _NEEDED if one not in found]
     print(f"\n{len(entries)} entries; missing: {', '.join(missing) or 'nothing'}")
     return 1 if missing else 0
@@ -164,7 +164,7 @@ _NEEDED = (
 )
 
 
-def _told(entry: Entry) -> tuple[str, dict[str, str] | None, str] | None:
+def _told(entry: Entry, purposes: Mapping[str | None, str]) -> tuple[str, dict[str, str] | None, str] | None:
     body = entry.body
     match entry.kind:
         case "settings":
@@ -173,10 +173,8 @@ def _told(entry: Entry) -> tuple[str, dict[str, str] | None, str] | None:
             told = body.get("proposed") or body.get("shadowed") or {}
             return body["decision"], told.get("knobs"), body["reason"]
         case "read_back" if entry.key is not None:
-            purpose = _PURPOSES[entry.key]
-            return f"{purpose} {body['outcome']}", body["knobs"], body.get("why", "")
+            return f"{purposes[entry.key]} {body['outcome']}", body["knobs"], body.get("why", "")
         case "intent":
-            _PURPOSES[entry.key or ""] = body["purpose"]
             return f"{body['purpose']} begun", body["knobs"], body["reason"]
         case "rollback":
             return "rollback wanted", body["knobs"], body["reason"]
@@ -185,9 +183,6 @@ def _told(entry: Entry) -> tuple[str, dict[str, str] | None, str] | None:
         case "trial":
             return "scored", body["knobs"], f"predicted {body['predicted']:.3f}, came {body['realised']}"
     return None
-
-
-_PURPOSES: dict[str, str] = {}
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from trimtab.control.ledger import Ledger
 from trimtab.control.loop import Loop
 from trimtab.control.orders import Orders, Plant
 from trimtab.control.safety import Safety
+from trimtab.control.service import Clock
 from trimtab.control.simulated import Simulated
 from trimtab.job import JobFacts
 from trimtab.objective import find_objective
@@ -51,8 +52,8 @@ def jobs(minutes: float, events_a_s: float) -> Workload:
     return Workload(facts, run_ms)
 
 
-def make(workload: Workload, ledger: Ledger) -> tuple[Loop, Simulated]:
-    """Return the loop and its scheduler."""
+def make(workload: Workload, ledger: Ledger) -> Loop:
+    """Return the loop beside its scheduler."""
     policy, world = find_policy(POLICY), World(estimates="predicted")
     knobs, cluster = policy.space.defaults, Cluster.pool(10, 8)
     scheduler = Simulated(workload, cluster, POLICY, knobs, world.environment(workload), speedup=PACE)
@@ -79,12 +80,7 @@ def make(workload: Workload, ledger: Ledger) -> tuple[Loop, Simulated]:
         background_ms=None,
         poll_ms=MINUTE_MS,
     )
-    began_s = time.monotonic()
-
-    def clock() -> int:
-        return int((time.monotonic() - began_s) * 1000 * PACE)
-
-    return Loop(scheduler, ledger, plant, orders, Searches(how, LocalTrials()), clock, "soak"), scheduler
+    return Loop(scheduler, ledger, plant, orders, Searches(how, LocalTrials()), Clock(PACE), "soak")
 
 
 def main() -> int:
@@ -94,7 +90,7 @@ def main() -> int:
     parser.add_argument("--events", type=float, default=100.0, help="a second of wall time")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Ledger.open(f"sqlite:///{folder}/journal.db") as ledger:
-        loop, _ = make(jobs(asked.minutes, asked.events), ledger)
+        loop = make(jobs(asked.minutes, asked.events), ledger)
         loop.start({})
         print(
             "minute  events/s   jobs known  memory MiB  journal MiB  rounds"
