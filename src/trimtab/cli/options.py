@@ -29,7 +29,7 @@ from trimtab.simulate.curve_files import open_curves
 from trimtab.simulate.engines import ENGINES
 from trimtab.simulate.executors import CLUSTERS, EXECUTORS
 from trimtab.simulate.fast import compiled_available
-from trimtab.simulate.mix import USUAL_MIX, check_footprints, check_mix, mix_note, with_curve_models
+from trimtab.simulate.mix import USUAL_MIX, check_mix, mix_note, with_curve_models
 from trimtab.simulate.models import MODELS, assign_models, notes_of
 from trimtab.simulate.run import COST_S_MAX, CURVE_NOISE_MAX, ESTIMATES, NO_CURVES, World, noise_of
 from trimtab.simulate.speed import BUILTIN
@@ -345,17 +345,6 @@ def with_models(trace: Trace, world: World, policies: Collection[str] = (), quie
         show.notice(mix_note(mixed, curves, world.mix), quiet)
         trace = mixed.trace
     return trace
-
-
-def check_memory(trace: Trace, world: World, cluster: Cluster) -> None:
-    """Refuse jobs that need more memory than a node has, as far as curves say what they need.
-
-    Raises:
-        InputError: If there is one.
-    """
-    curves = world.curve_table()
-    if curves is not None:
-        check_footprints(trace, curves, cluster, world.placement)
 
 
 def checked_seed(seed: int) -> int:

@@ -60,7 +60,7 @@ def simulate(
     name, knobs = o.read_policy(policy, knob, preset)
     machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
     trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, [name], quiet)
-    o.check_memory(trace, world, machines)
+    world.check_memory(trace, machines)
     result = simulate_ties(trace, machines, name, knobs, world, tie_seeds)
     show.notice_rejected(result.timeline, quiet)
     if jobs_out is not None:
@@ -125,7 +125,7 @@ def compare(
     trace = o.with_models(
         o.open_trace(source, window, zone, thin, seed, quiet), world, [name for name, _ in chosen], quiet
     )
-    o.check_memory(trace, world, machines)
+    world.check_memory(trace, machines)
     results = []
     with show.progress(quiet) as advance:
         for place, (name, knobs) in enumerate(chosen):

@@ -110,7 +110,7 @@ def tune(
     machines = o.open_cluster(nodes, gpus_per_node, cluster, cores_per_node, memory_gib_per_node)
     trace = o.with_models(o.open_trace(source, window, zone, thin, seed, quiet), world, [name], quiet)
     o.check_objective(plan, trace)
-    o.check_memory(trace, world, machines)
+    world.check_memory(trace, machines)
     with open_trials(executor, count, engine, address) as trials:
         tuned = tune_at(trace, trace.instant_ms(at), machines, name, running, world, plan, trials)
     if format == "json":
@@ -231,7 +231,7 @@ def evaluate(
     opened = o.open_trace(source, None, zone, thin, seed, quiet)
     trace = o.with_models(opened, world, [name], quiet)
     o.check_objective(plan, trace)
-    o.check_memory(trace, world, machines)
+    world.check_memory(trace, machines)
     parts = ablate or []
     request = Request(
         source=source,

@@ -127,23 +127,40 @@ def mix_note(found: Mixed, table: CurveTable, mix: str) -> str:
 
 
 def check_footprints(trace: Trace, table: CurveTable, cluster: Cluster, placement: Placement) -> None:
+    """Refuse curves by which a job of a trace needs more memory than there is, see `check_footprint`.
+
+    Raises:
+        InputError: It names the first such job.
+    """
+    columns = [trace.labels(name) for name in ("job_id", "vc", "model")]
+    for label, vc, model, gpus in zip(*columns, trace.column("gpus").tolist(), strict=True):
+        check_footprint(f"job {label}", vc, model, gpus, table, cluster, placement)
+
+
+def check_footprint(
+    job: str,
+    vc: str | None,
+    model: str | None,
+    gpus: int,
+    table: CurveTable,
+    cluster: Cluster,
+    placement: Placement,
+) -> None:
     """Refuse curves by which a job needs more memory on a node than its nodes have, wherever it is placed.
 
     A job whose virtual cluster there is not, or that is wider than it, is rejected by the simulation itself.
 
     Raises:
-        InputError: It names the first such job.
+        InputError: If it does.
     """
-    columns = [trace.labels(name) for name in ("job_id", "model", "vc")]
-    for label, model, name, gpus in zip(*columns, trace.column("gpus").tolist(), strict=True):
-        curve, home = table.curve(model, gpus), cluster.home(name)
-        if curve is None or home is None or gpus > cluster.vcs[home].gpus:
-            continue
-        vc = cluster.vcs[home]
-        together = min(gpus, vc.gpus_per_node) if placement == "consolidated" else 1
-        if curve.footprint_mib * together > vc.memory_mib_per_node:
-            needed, there = (mib / 1024 for mib in (curve.footprint_mib * together, vc.memory_mib_per_node))
-            raise InputError(
-                f"curves {table.source}: job {label} of model {model!r} needs {needed:,.10g} GiB on one "
-                f"node, a node has {there:,.10g}; nothing was run."
-            )
+    curve, place = table.curve(model, gpus), cluster.home(vc)
+    if curve is None or place is None or gpus > cluster.vcs[place].gpus:
+        return
+    home = cluster.vcs[place]
+    together = min(gpus, home.gpus_per_node) if placement == "consolidated" else 1
+    if curve.footprint_mib * together > home.memory_mib_per_node:
+        needed, there = (mib / 1024 for mib in (curve.footprint_mib * together, home.memory_mib_per_node))
+        raise InputError(
+            f"curves {table.source}: {job} of model {model!r} needs {needed:,.10g} GiB on one "
+            f"node, a node has {there:,.10g}; nothing was run."
+        )

@@ -22,7 +22,7 @@ from trimtab.simulate.curve_files import open_curves
 from trimtab.simulate.curves import CurveTable
 from trimtab.simulate.engines import engine_name, make_engine
 from trimtab.simulate.metrics import Metrics, jobs_table, metrics_of
-from trimtab.simulate.mix import USUAL_MIX
+from trimtab.simulate.mix import USUAL_MIX, check_footprints
 from trimtab.simulate.pairs import shared_gpu_s
 from trimtab.simulate.shares import held_shares, tells_shares
 from trimtab.simulate.speed import BUILTIN, SpeedTable
@@ -106,6 +106,16 @@ class World:
         if self.curves_sha256 not in ("", table.sha256):
             raise InputError(f"curves {self.curves}: has changed since; nothing was run.")
         return table
+
+    def check_memory(self, trace: Trace, cluster: Cluster) -> None:
+        """Refuse jobs that need more memory than a node has, as far as curves say what they need.
+
+        Raises:
+            InputError: If there is one, or the file of curves cannot be used.
+        """
+        table = self.curve_table()
+        if table is not None:
+            check_footprints(trace, table, cluster, self.placement)
 
     def site_rules(self) -> Site:
         """Return what partitions, qualities of service and accounts are worth.

@@ -17,7 +17,7 @@ from trimtab.knobs import Knobs
 from trimtab.simulate.curves import CurveTable
 from trimtab.simulate.executors import as_finished
 from trimtab.simulate.metrics import Metrics
-from trimtab.simulate.mix import check_footprints, with_curve_models
+from trimtab.simulate.mix import with_curve_models
 from trimtab.simulate.run import World, simulate
 from trimtab.studies.deadline_grid import AS_TOLD, Case, Cell, Grid, cluster_of, estimates_of
 from trimtab.traces.deadlines import load_of, scaled_to_load, thinned_by_job, with_deadlines
@@ -179,9 +179,8 @@ def _run(task: tuple[Study, Cell]) -> Done:
     world = world_of(study, case, cell.seed)
     try:
         trace = _jobs(study.source, study.sha256, study.grid.rule, study.grid.gpus, case, world)
-        cluster, curves = cluster_of(case.node, study.grid.gpus), world.curve_table()
-        if curves is not None:
-            check_footprints(trace, curves, cluster, world.placement)
+        cluster = cluster_of(case.node, study.grid.gpus)
+        world.check_memory(trace, cluster)
         result = simulate(trace, cluster, entry.policy, entry.knobs, world)
     except TrimtabError as refused:
         return Done(cell, {}, str(refused))
