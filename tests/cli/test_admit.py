@@ -76,6 +76,24 @@ def test_later_jobs_are_not_known(busy: Path, trimtab: Trimtab) -> None:
     assert trimtab(f"{ASK} --format json").json()["start_s"] == 9000 + 60000
 
 
+def test_more_memory_than_a_node_has_is_refused(folder: Path, trimtab: Trimtab) -> None:
+    """Of a job that is there, and of the one that is asked about."""
+    head = "model,cpus_per_gpu,memory_gib_per_gpu,speed,footprint_gib_per_gpu\n"
+    points = ("small,1,10,1,1", "small,3,10,2,1", "large,1,10,1,501", "large,3,10,2,501")
+    (folder / "curves.csv").write_text(head + "\n".join(points) + "\n")
+    for name in ("small", "large"):
+        (folder / f"{name}.csv").write_text(f"job_id,submit_s,duration_s,gpus,model\nj,0,900,1,{name}\n")
+    ask = "--at 5s --gpus 1 --run-time 1h --nodes 1 --curves curves.csv --quiet"
+    assert trimtab(f"admit small.csv {ask} --model small").code == 0
+    for source, model, who in (("large", "small", "job j"), ("small", "large", "the job asked about")):
+        ran = trimtab(f"admit {source}.csv {ask} --model {model}")
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err == (
+            f"trimtab: curves curves.csv: {who} of model 'large' needs 501 GiB on one node, a node has 500; "
+            "nothing was run.\n"
+        )
+
+
 def test_virtual_clusters(folder: Path, trimtab: Trimtab) -> None:
     ask = "admit jobs.csv --at 50s --gpus 1 --run-time 10s --cluster good.toml --quiet"
     assert trimtab(f"{ask} --vc x --format json").json()["situation"]["running"] > 0

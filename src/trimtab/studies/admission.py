@@ -18,6 +18,7 @@ from trimtab.policies.policy import Decision
 from trimtab.policies.sensascale import SensaScale
 from trimtab.simulate.engine import Engine
 from trimtab.simulate.engines import make_engine
+from trimtab.simulate.mix import check_footprint
 from trimtab.simulate.run import World
 from trimtab.simulate.workload import Workload
 from trimtab.traces.trace import Trace
@@ -105,12 +106,14 @@ def ask_at(
 
     Raises:
         ConfigError: If the policy promises nothing, or the job could never run.
+        InputError: If the job, or one of the trace, needs more memory than a node has.
     """
     _refuse_silent(policy, knobs)
     _refuse_misfit(cluster, wish)
+    world.check_memory(trace, cluster)
     jobs = world.workload(trace)
     before = int(np.searchsorted(trace.column("submit_ms"), at_ms, side="right"))
-    facts = _facts(wish, at_ms - trace.zero_ms, world)
+    facts = _facts(wish, at_ms - trace.zero_ms, world, cluster)
     workload = Workload(
         [*jobs.facts[:before], facts],
         [*jobs.duration_ms[:before], wish.run_ms],
@@ -154,17 +157,20 @@ class _Listener(SensaScale):
         return told
 
 
-def _facts(wish: Wish, submit_ms: int, world: World) -> JobFacts:
+def _facts(wish: Wish, submit_ms: int, world: World, cluster: Cluster) -> JobFacts:
     """Return what a scheduler would be told.
 
     Raises:
         ConfigError: If there is a model, but no curves; UnknownName if these have no such model.
+        InputError: If it needs more memory on a node than a node has.
     """
     table = world.curve_table()
     if wish.model is not None and table is None:
         raise ConfigError(f"model {wish.model}: it goes with --curves; nothing was run.")
     if wish.model is not None and table is not None and wish.model not in table.curves:
         raise UnknownName("model", wish.model, table.curves)
+    if table is not None:
+        check_footprint(_LABEL, wish.vc, wish.model, wish.gpus, table, cluster, world.placement)
     service = BEST_EFFORT
     if wish.deadline_ms is not None:
         service = Service("strict", (submit_ms + wish.deadline_ms,))
