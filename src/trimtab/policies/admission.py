@@ -46,40 +46,47 @@ class Promises:
         self.plan = outlook.copy()
         self.guard_ms = guard_ms
         for job in sorted(promised, key=lambda job: (job.latest_ms() or 0, job.id)):
-            self._enter(job)
+            self._enter(job, self._start_ms(job, job.gpus))
 
     def admit(self, job: Rated) -> int | None:
         """Return the first of a job's deadlines that can be promised, and enter the job, or None."""
-        promise_ms = self._promise_ms(job, self._kept_ms(job, job.gpus))
+        start_ms = self._start_ms(job, job.gpus)
+        promise_ms = self._promise_ms(job, self._kept_ms(job, job.gpus, start_ms))
         if promise_ms is not None:
-            self._enter(job)
+            self._enter(job, start_ms)
         return promise_ms
 
     def ask(self, job: Rated) -> Answer:
         """Return what could be promised, and what would help if nothing can; the plan stays as it is."""
-        kept_ms = self._kept_ms(job, job.gpus)
-        start_ms = kept_ms - self.guard_ms - _length_ms(job, job.gpus)
+        start_ms = self._start_ms(job, job.gpus)
+        kept_ms = self._kept_ms(job, job.gpus, start_ms)
         answer = Answer(self._promise_ms(job, kept_ms), start_ms, kept_ms)
         deadlines_ms = job.job.facts.service.deadlines_ms
         if answer.promise_ms is not None or not deadlines_ms:
             return answer
         last_ms = deadlines_ms[-1]
         end_ms = last_ms - self.guard_ms
-        narrower = range(job.gpus - 1, 0, -1)
+        narrower = (
+            gpus
+            for gpus in range(job.gpus - 1, 0, -1)
+            if self._kept_ms(job, gpus, self._start_ms(job, gpus)) <= last_ms
+        )
         return answer._replace(
             share=_enough(job, end_ms - start_ms),
-            gpus=next((gpus for gpus in narrower if self._kept_ms(job, gpus) <= last_ms), None),
+            gpus=next(narrower, None),
             start_by_ms=end_ms - _length_ms(job, job.gpus),
         )
 
-    def _enter(self, job: Rated) -> None:
-        length_ms = _length_ms(job, job.gpus)
-        self.plan.take(self.plan.earliest_ms(job.gpus, length_ms), length_ms, job.gpus)
+    def _enter(self, job: Rated, start_ms: int) -> None:
+        self.plan.take(start_ms, _length_ms(job, job.gpus), job.gpus)
 
-    def _kept_ms(self, job: Rated, gpus: int) -> int:
-        """Return the earliest deadline that could be promised on so many GPUs."""
-        length_ms = _length_ms(job, gpus)
-        return self.plan.earliest_ms(gpus, length_ms) + length_ms + self.guard_ms
+    def _start_ms(self, job: Rated, gpus: int) -> int:
+        """Return when the plan starts it on so many GPUs."""
+        return self.plan.earliest_ms(gpus, _length_ms(job, gpus))
+
+    def _kept_ms(self, job: Rated, gpus: int, start_ms: int) -> int:
+        """Return the earliest deadline that could be promised with that start on so many GPUs."""
+        return start_ms + _length_ms(job, gpus) + self.guard_ms
 
     def _promise_ms(self, job: Rated, kept_ms: int) -> int | None:
         deadlines_ms = job.job.facts.service.deadlines_ms
