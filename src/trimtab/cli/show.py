@@ -36,14 +36,27 @@ _NAME_WIDTH = 20  # longer names of runs do not head a column
 
 Row = tuple[str, str, int]  # metric, what it is called, digits
 
+_JCTS: tuple[Row, ...] = (("jct_s_mean", "mean JCT, s", 1), ("jct_s_p50", "median JCT, s", 1))
+_QUEUES: tuple[Row, ...] = (("queue_s_mean", "mean queue, s", 1), ("queue_s_p50", "median queue, s", 1))
+_FIRST_QUEUES: tuple[Row, ...] = (
+    ("first_queue_s_mean", "mean to first start, s", 1),
+    ("first_queue_s_p50", "median to first start, s", 1),
+)
+_VIOLATIONS: tuple[Row, ...] = (
+    ("slo_violation_rate", "deadlines missed", 4),
+    ("slo_violation_rate_weighted", "value lost by lateness", 4),
+    ("tardiness_s_mean", "mean tardiness, s", 0),
+    ("tardiness_s_p95", "p95 tardiness, s", 0),
+)
+_PREEMPTIONS_A_JOB: Row = ("preemptions_per_job", "preemptions a job", 2)
+_RESIZES_A_JOB: Row = ("resizes_per_job", "resizes a job", 2)
+
 _ROWS: tuple[Row, ...] = (
     ("wait_s_mean", "mean wait, s", 1),
     ("wait_s_p50", "median wait, s", 1),
     ("wait_s_p99", "p99 wait, s", 1),
-    ("queue_s_mean", "mean queue, s", 1),
-    ("queue_s_p50", "median queue, s", 1),
-    ("jct_s_mean", "mean JCT, s", 1),
-    ("jct_s_p50", "median JCT, s", 1),
+    *_QUEUES,
+    *_JCTS,
     ("jct_s_p99", "p99 JCT, s", 1),
     ("slowdown_mean", "mean slowdown", 3),
     ("preemptions", "preemptions", 0),
@@ -54,16 +67,12 @@ _ROWS: tuple[Row, ...] = (
     ("rho_max", "maximum rho", 1),
     ("cpu_utilisation", "CPU utilisation", 3),
     ("memory_utilisation", "memory utilisation", 3),
-    ("resizes_per_job", "resizes a job", 2),
-    ("slo_violation_rate", "deadlines missed", 4),
-    ("slo_violation_rate_weighted", "value lost by lateness", 4),
-    ("tardiness_s_mean", "mean tardiness, s", 0),
-    ("tardiness_s_p95", "p95 tardiness, s", 0),
+    _RESIZES_A_JOB,
+    *_VIOLATIONS,
     ("tardiness_s_sum", "sum of tardiness, s", 0),
     ("promise_kept_rate", "promises kept", 4),
-    ("preemptions_per_job", "preemptions a job", 2),
-    ("first_queue_s_mean", "mean to first start, s", 1),
-    ("first_queue_s_p50", "median to first start, s", 1),
+    _PREEMPTIONS_A_JOB,
+    *_FIRST_QUEUES,
     ("solves", "programs solved", 0),
     ("solves_limited", "... ended at their limit", 0),
     ("solves_failed", "... without a plan", 0),
@@ -73,18 +82,12 @@ _ROWS: tuple[Row, ...] = (
 )
 _OF_GROUP: tuple[Row, ...] = (
     ("jobs", "jobs", 0),
-    ("slo_violation_rate", "deadlines missed", 4),
-    ("slo_violation_rate_weighted", "value lost by lateness", 4),
-    ("tardiness_s_mean", "mean tardiness, s", 0),
-    ("tardiness_s_p95", "p95 tardiness, s", 0),
-    ("jct_s_mean", "mean JCT, s", 1),
-    ("jct_s_p50", "median JCT, s", 1),
-    ("queue_s_mean", "mean queue, s", 1),
-    ("queue_s_p50", "median queue, s", 1),
-    ("first_queue_s_mean", "mean to first start, s", 1),
-    ("first_queue_s_p50", "median to first start, s", 1),
-    ("preemptions_per_job", "preemptions a job", 2),
-    ("resizes_per_job", "resizes a job", 2),
+    *_VIOLATIONS,
+    *_JCTS,
+    *_QUEUES,
+    *_FIRST_QUEUES,
+    _PREEMPTIONS_A_JOB,
+    _RESIZES_A_JOB,
 )
 
 
