@@ -11,7 +11,7 @@ import numpy as np
 from trimtab.control.entries import Entry, EntryKind
 from trimtab.control.ledger import Ledger
 from trimtab.forecast.history import Past
-from trimtab.search.futures import HOUR_MS
+from trimtab.forecast.period import HOUR_MS
 
 _DECISIONS_MAX = 60
 _SCORED_MAX = 40

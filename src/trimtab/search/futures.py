@@ -10,11 +10,14 @@ import numpy as np
 
 from trimtab.cluster import Cluster
 from trimtab.forecast.history import Integers
+from trimtab.forecast.period import HOUR_MS
 from trimtab.job import JobFacts
 from trimtab.simulate.engines import Simulation
 from trimtab.simulate.state import Environment, Snapshot
 from trimtab.simulate.whatif import Situation
 from trimtab.simulate.workload import OracleEstimator, Workload
+
+_HOURS_MAX = 24  # that a forecast is told of
 
 
 @dataclass(frozen=True)
@@ -85,11 +88,7 @@ def situation_of(
     return Situation(moved, workload, cluster, policy, environment, snapshot.now_ms + run_on_ms)
 
 
-HOUR_MS = 3_600_000
-_HOURS_MAX = 24
-
-
-def hours_of(submit_ms: Integers, gpu_ms: Integers, from_ms: int, hours: int) -> tuple[list[int], list[int]]:
+def _hours_of(submit_ms: Integers, gpu_ms: Integers, from_ms: int, hours: int) -> tuple[list[int], list[int]]:
     """Return the jobs submitted in each hour from an instant on, and the GPU time they ask for, in GPU-ms.
 
     Args:
@@ -112,7 +111,7 @@ def forecast_of(situations: Sequence[Situation], now_ms: int, arrivals_ms: int) 
         submit_ms = np.array([job.submit_ms for job in facts[active:]], dtype=np.int64)
         gpus = np.array([job.gpus for job in facts[active:]], dtype=np.int64)
         run_ms = np.array(one.workload.duration_ms[active:], dtype=np.int64)
-        rows.append(hours_of(submit_ms, gpus * run_ms, now_ms, hours))
+        rows.append(_hours_of(submit_ms, gpus * run_ms, now_ms, hours))
     return {
         "from_ms": now_ms,
         "hours": hours,
