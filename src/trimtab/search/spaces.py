@@ -169,21 +169,20 @@ def _chronus_space(policy: Policy, base: Knobs) -> SearchSpace:
 
 
 def _slurm_space(policy: Policy, base: Knobs) -> SearchSpace:
-    rest = (*_SLURM, *(_SLURM_BACKFILL if base["SchedulerType"] == "sched/backfill" else ()))
+    axes = (
+        *(Axis(name, "log", 1, _WEIGHT_MAX + 1) for name in _SLURM_WEIGHTS),
+        *_SLURM,
+        *(_SLURM_BACKFILL if base["SchedulerType"] == "sched/backfill" else ()),
+    )
 
     def values(point: Point) -> Mapping[str, Value]:
-        found = {name: round(float(point[name])) - 1 for name in _SLURM_WEIGHTS}
-        numbers = {axis.name: point[axis.name] for axis in rest}
-        return found | {
-            name: round(value) if isinstance(value, float) else value for name, value in numbers.items()
-        }
+        return {**point, **{name: round(float(point[name])) - 1 for name in _SLURM_WEIGHTS}}
 
     def point(knobs: Knobs) -> Point:
-        weights = {name: min(knobs.integer(name), _WEIGHT_MAX) + 1 for name in _SLURM_WEIGHTS}
-        return weights | {axis.name: _axis_value(knobs[axis.name]) for axis in rest}
+        found = {axis.name: _axis_value(knobs[axis.name]) for axis in axes}
+        return {**found, **{name: min(knobs.integer(name), _WEIGHT_MAX) + 1 for name in _SLURM_WEIGHTS}}
 
-    weights = (Axis(name, "log", 1, _WEIGHT_MAX + 1) for name in _SLURM_WEIGHTS)
-    return SearchSpace((*weights, *rest), policy.space, values, point, base)
+    return SearchSpace(axes, policy.space, values, point, base)
 
 
 def _axis(knob: Knob) -> Axis:
