@@ -152,10 +152,12 @@ class SlurmAdapter:
         return epoch_ms()
 
     def in_force(self) -> InForce:
-        config = self._config()
-        found = self._shown(config)
-        knobs, version = found, self._version(found)
-        last = self._written()
+        return self._in_force(self._config())
+
+    def _in_force(self, config: Mapping[str, str]) -> InForce:
+        """Return the setting in force where slurmctld shows this."""
+        found, last = self._shown(config), self._written()
+        knobs, version = found, self._version(found, last)
         if last is not None and version == last.version and not self._is_felt(last, config):
             knobs, version = self._knobs_of(last.was), last.was_version
         self._seen = InForce(knobs, version, epoch_ms())
@@ -244,12 +246,12 @@ class SlurmAdapter:
         records = [] if self._owned is None else self._owned.records()
         return records[-1] if records else None
 
-    def _version(self, shown: Knobs) -> int:
-        """Return the version of a setting: the file's if it is what was written, else one of its own.
+    def _version(self, shown: Knobs, last: Record | None) -> int:
+        """Return the version of a setting: the file's if it is what was written last, else one of its own.
 
         One's own is the instant at which it was first seen, so that versions rise over restarts, too.
         """
-        last, seen = self._written(), self._seen
+        seen = self._seen
         seen_version = seen.version if seen else 0
         if last is not None and shown.text() == last.knobs and last.version > seen_version:
             return last.version
@@ -285,8 +287,8 @@ class SlurmAdapter:
     # ---- writing -----------------------------------------------------------------------------------
 
     def apply(self, change: Change) -> Receipt:
-        now = self.in_force()
-        owned = self._owned
+        config = self._config()
+        now, owned = self._in_force(config), self._owned
         if owned is None:
             raise Refused(f"change {change.key}: this cluster is only watched, no file to write to is named.")
         records = owned.records()
@@ -296,11 +298,11 @@ class SlurmAdapter:
             if made == records[-1] and now.version == made.was_version:
                 self._commands.ask("scontrol", "reconfigure")  # it was written and perhaps never taken up
             return Receipt(change.key, made.version)
-        config = self._refuse(change, now, records)
+        lines = self._refuse(change, now, records, config)
         version = max(epoch_ms(), now.version + 1, records[-1].version + 1 if records else 0)
         record = Record(change.key, version, change.knobs.text(), now.knobs.text(), now.version)
         before = owned.text()
-        text = owned.candidate(record, self._values(change.knobs, config))
+        text = owned.candidate(record, lines)
         owned.refuse(text, self._commands)
         factors = factors_of(self._commands)
         owned.replace(text)
@@ -313,8 +315,10 @@ class SlurmAdapter:
         self._before = version, factors
         return Receipt(change.key, version)
 
-    def _refuse(self, change: Change, now: InForce, records: Sequence[Record]) -> dict[str, str]:
-        """Refuse a change that must not be made now; return what Slurm goes by.
+    def _refuse(
+        self, change: Change, now: InForce, records: Sequence[Record], config: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Refuse a change that must not be made now; return the lines that make it, by key.
 
         Raises:
             Refused: If another version is in force, or the file holds what is not.
@@ -326,13 +330,12 @@ class SlurmAdapter:
         refuse_illegal(self._space, change.knobs)
         if not 0 < len(change.key) <= _KEY_MAX:
             raise Refused(f"change {change.key[:40]!r}…: its key is empty or too long.")
-        self._parts(change.knobs)
+        lines = self._values(change.knobs, config)
         for name, key in self._keys.items():
             if key.applies != "reconfigure" and change.knobs[name] != now.knobs[name]:
                 raise Refused(
                     f"change {change.key}: {key.name} {_FIXED[key.applies]}; leave it as it is (read_only)."
                 )
-        config = self._config()
         if (why := self._why_not(config)) is not None:
             raise Refused(f"change {change.key}: {why}; nothing was changed.")
         if edited := self._owned.edited(self._values(now.knobs, config)) if latest == now.version else []:
@@ -340,7 +343,7 @@ class SlurmAdapter:
                 f"{self._owned.path}: says {edited[0]}, which is not in force: somebody edits it; nothing "
                 "was changed. `scontrol reconfigure` takes it up."
             )
-        return config
+        return lines
 
     def _lines(self) -> list[str]:
         """Return the keys of the file's lines that are written."""
