@@ -8,7 +8,6 @@ have both taken it; whatever goes wrong afterwards, the file that was there befo
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import threading
@@ -32,7 +31,7 @@ from trimtab.control.observed import observe
 from trimtab.control.slurm_commands import Commands, nodes_of, read_config
 from trimtab.control.slurm_effect import Factors, factors_of, has_effect
 from trimtab.control.slurm_file import Owned, Record
-from trimtab.control.slurm_jobs import Jobs, Layout, Row, gpu_counts, job_rows, layout_of, node_rows
+from trimtab.control.slurm_jobs import Jobs, Layout, Row, gpu_counts, job_rows, read_layout
 from trimtab.errors import ConfigError
 from trimtab.job import Nodes
 from trimtab.knobs import Knobs, Space
@@ -108,7 +107,6 @@ class SlurmAdapter:
             self._owned.check_included()
         self.jobs = Jobs()
         self._past: Callable[[], Sequence[JobEvent]] | None = past
-        self._looks = 0
         self._last: _Look | None = None
         self._seen: InForce | None = None
         self._before: tuple[int, Factors] | None = None  # factors before the change of a version
@@ -201,19 +199,16 @@ class SlurmAdapter:
         if last is not None and 0 <= now_ms - last.now_ms < LOOK_MS:
             return last
         self._readable()
-        self._looks += 1
-        mark = hashlib.sha256(f"{os.getpid()} {now_ms} {self._looks}".encode()).hexdigest()[:12]
-        found = job_rows(self._commands, f"t{mark}")
-        held = {node for row in found if row.runs and row.gpus for node in row.nodes}
-        layout = layout_of(node_rows(self._commands, f"t{mark}"), held)
+        found = job_rows(self._commands)
+        layout = read_layout(self._commands, found)
         if self._past is not None:
             self.jobs.remember(self._past(), layout)
             self._past = None
         # Of what began or ended during the look nothing is later than its end.
         now_ms = epoch_ms()
-        self._last = _Look(now_ms, layout, self.jobs.look(found, layout, now_ms))
-        self._ask_uneven(layout)
-        return self._last
+        self._last = look = _Look(now_ms, layout, self.jobs.look(found, layout, now_ms))
+        self._ask_uneven(look.active)
+        return look
 
     # ---- which GPUs a job holds --------------------------------------------------------------------
 
@@ -222,12 +217,9 @@ class SlurmAdapter:
             return ()
         return layout.held(row.gpus, row.nodes, self._uneven.get((row.label, row.began_ms), {}))
 
-    def _ask_uneven(self, layout: Layout) -> None:
+    def _ask_uneven(self, active: Mapping[str, Row]) -> None:
         """Ask where the GPUs are of jobs that do not have the same number on each node."""
-        assert self._last is not None
-        begun = {
-            (row.label, row.began_ms): row for row in self._last.active.values() if row.began_ms is not None
-        }
+        begun = {(row.label, row.began_ms): row for row in active.values() if row.began_ms is not None}
         self._uneven = {key: each for key, each in self._uneven.items() if key in begun}
         new = [
             (key, row) for key, row in begun.items() if row.gpus % len(row.nodes) and key not in self._uneven

@@ -12,7 +12,7 @@ from trimtab.control.adapter import Unreachable
 from trimtab.control.slurm import permission
 from trimtab.control.slurm_commands import Commands, read_config
 from trimtab.control.slurm_file import Owned, lines_of
-from trimtab.control.slurm_jobs import Jobs, job_rows, layout_of, node_rows
+from trimtab.control.slurm_jobs import Jobs, job_rows, read_layout
 from trimtab.errors import ConfigError
 from trimtab.world import epoch_ms
 
@@ -121,10 +121,9 @@ def _look_at_keys(found: Check, config: Mapping[str, str], owned: Owned | None) 
 
 
 def _look_at_nodes(found: Check, commands: Commands) -> None:
-    rows = job_rows(commands, "tcheck")
-    held = {node for row in rows if row.runs and row.gpus for node in row.nodes}
+    rows = job_rows(commands)
     try:
-        layout = layout_of(node_rows(commands, "tcheck"), held)
+        layout = read_layout(commands, rows)
     except (ConfigError, Unreachable) as problem:
         found.refusals.append(str(problem).rstrip("."))
         return

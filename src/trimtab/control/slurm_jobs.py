@@ -13,7 +13,7 @@ import polars as pl
 from trimtab.cluster import Cluster
 from trimtab.control.adapter import EventKind, JobEvent, Unreachable
 from trimtab.control.observed import Seen
-from trimtab.control.slurm_commands import Commands, columns, nodes_of, rows
+from trimtab.control.slurm_commands import Commands, nodes_of
 from trimtab.errors import ConfigError
 from trimtab.job import JobFacts, Nodes
 from trimtab.traces.sacct import gpus_of
@@ -75,14 +75,13 @@ class Row:
         return self.start_ms if not self.waits and self.nodes else None
 
 
-def job_rows(commands: Commands, mark: str) -> list[Row]:
+def job_rows(commands: Commands) -> list[Row]:
     """Return the jobs that wait, run, or have ended a moment ago, in Slurm's order; an array's tasks apart.
 
     Raises:
         Unreachable: If squeue does not answer, or not as it should.
     """
-    text = commands.ask("squeue", "--array", "--all", "--states=all", "-O", columns(mark, _JOB))
-    found = rows("squeue", text, mark, _JOB)
+    found = commands.table("squeue", _JOB, "--array", "--all", "--states=all")
     return _joined(_row(one, gpus) for one, gpus in zip(found, _gpus(found), strict=True))
 
 
@@ -208,14 +207,15 @@ class Layout:
         return tuple(sorted((self.places[name][1], each[name]) for name in known if each.get(name)))
 
 
-def node_rows(commands: Commands, mark: str) -> list[dict[str, str]]:
-    """Return nodes as sinfo shows them, one row for each partition a node is in.
+def read_layout(commands: Commands, jobs: Iterable[Row]) -> Layout:
+    """Return where the GPUs are that jobs can have, or have: see `layout_of`.
 
     Raises:
-        Unreachable: If sinfo does not answer, or not as it should.
+        ConfigError: If nodes of one pool have different numbers of GPUs. Unreachable: if sinfo does not
+            answer, not as it should, or with no node that serves.
     """
-    text = commands.ask("sinfo", "--all", "--Node", "-O", columns(mark, _NODE))
-    return rows("sinfo", text, mark, _NODE)
+    busy = {node for row in jobs if row.runs and row.gpus for node in row.nodes}
+    return layout_of(commands.table("sinfo", _NODE, "--all", "--Node"), busy)
 
 
 def layout_of(found: Sequence[Mapping[str, str]], busy: Collection[str]) -> Layout:
@@ -224,7 +224,7 @@ def layout_of(found: Sequence[Mapping[str, str]], busy: Collection[str]) -> Layo
     Partitions that share nodes are one pool; those that share none are virtual clusters of their own.
 
     Args:
-        found: Of `node_rows`. busy: nodes that jobs hold.
+        found: Nodes as sinfo shows them, one row for each partition a node is in. busy: nodes that jobs hold.
 
     Raises:
         ConfigError: If nodes of one pool have different numbers of GPUs. Unreachable: if no node is there.
