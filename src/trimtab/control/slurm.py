@@ -34,7 +34,7 @@ from trimtab.control.slurm_file import Owned, Record
 from trimtab.control.slurm_jobs import Jobs, Layout, Row, gpu_counts, job_rows, read_layout
 from trimtab.errors import ConfigError
 from trimtab.job import Nodes
-from trimtab.knobs import Knobs, Space
+from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
 from trimtab.world import epoch_ms
 
@@ -80,7 +80,6 @@ class SlurmAdapter:
         commands: Slurm's commands for it.
         policy: The policy it is modelled by. Each of its knobs is called as Slurm calls the setting.
         owned: The file that changes are written to; None: the cluster is only watched.
-        space: The policy's knobs, if they are not those of `policy`.
         past: Is asked at the first look for what happened before it, oldest first; see `slurm_history`.
 
     Attributes:
@@ -96,11 +95,10 @@ class SlurmAdapter:
         policy: str,
         owned: Path | None = None,
         *,
-        space: Space | None = None,
         past: Callable[[], Sequence[JobEvent]] = tuple,
     ) -> None:
         self._commands, self._policy = commands, policy
-        self._space = space or find_policy(policy).space
+        self._space = find_policy(policy).space
         self._keys = {knob.name: keys.find_key(knob.name) for knob in self._space.knobs}
         self._owned = None if owned is None else Owned(commands.conf, owned)
         if self._owned is not None:

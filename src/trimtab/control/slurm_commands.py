@@ -150,19 +150,15 @@ def columns(mark: str, names: tuple[str, ...]) -> str:
     return ",".join([f"{first}:|{mark}|", *(f"{name}:|" for name in others)])
 
 
-def settings(text: str) -> dict[str, str]:
-    """Return what `scontrol show config` prints, by key in lower case."""
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
-    return {name.strip().lower(): value.strip() for name, _, value in pairs}
-
-
 def read_config(commands: Commands) -> dict[str, str]:
     """Return what `scontrol show config` prints, by key in lower case.
 
     Raises:
         Unreachable: If it does not answer, or not as it should.
     """
-    found = settings(commands.ask("scontrol", "show", "config"))
+    lines = commands.ask("scontrol", "show", "config").splitlines()
+    pairs = (line.partition("=") for line in lines if "=" in line)
+    found = {name.strip().lower(): value.strip() for name, _, value in pairs}
     if "slurm_version" not in found or "schedulerparameters" not in found:
         raise Unreachable("scontrol show config: answers what cannot be read.")
     return found

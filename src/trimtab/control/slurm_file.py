@@ -226,7 +226,7 @@ class Owned:
 
     def _whole(self, text: str) -> str:
         """Return slurm.conf with all that it includes, the text in place of the file."""
-        return "\n".join([*(line for line in _flat(self.conf, self, text)), ""])
+        return "\n".join([*_flat(self.conf, self, text), ""])
 
     def replace(self, text: str) -> None:
         """Put a text in the file's place, whole or not at all; owner and mode stay.
