@@ -138,7 +138,8 @@ class SlurmAdapter:
         if why := permission(config, self._owned):
             return why
         assert self._owned is not None
-        return "; ".join(self._owned.elsewhere(self._lines())) or None
+        lines = {key.line for key in self._keys.values() if key.applies == "reconfigure"}
+        return "; ".join(self._owned.elsewhere(lines)) or None
 
     def now_ms(self) -> int:
         self._readable()
@@ -334,12 +335,6 @@ class SlurmAdapter:
                 "was changed. `scontrol reconfigure` takes it up."
             )
         return lines
-
-    def _lines(self) -> list[str]:
-        """Return the keys of the file's lines that are written."""
-        written = [key for key in self._keys.values() if key.applies == "reconfigure"]
-        names = [key.name for key in written if not key.parameter]
-        return [*names, *([keys.PARAMETERS] if len(names) < len(written) else [])]
 
     def _parts(self, knobs: Knobs) -> dict[keys.Key, str]:
         """Return a setting key by key, as the file has it.

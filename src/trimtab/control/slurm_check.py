@@ -90,19 +90,14 @@ def _look_at_keys(found: Check, config: Mapping[str, str], owned: Owned | None) 
     accounted, basic = keys.is_accounted(config), found.priority == _BASIC
     elsewhere: dict[str, str] = {}
     if owned is not None:
-        for name in dict.fromkeys(
-            keys.PARAMETERS if key.parameter else key.name
-            for key in keys.KEYS.values()
-            if key.applies == "reconfigure"
-        ):
+        for name in dict.fromkeys(key.line for key in keys.KEYS.values() if key.applies == "reconfigure"):
             elsewhere.update({name.lower(): place for place in owned.elsewhere([name])})
     for key in keys.KEYS.values():
         idle = (key.needs == "accounting" and not accounted) or (basic and key.name.startswith("Priority"))
-        line = (keys.PARAMETERS if key.parameter else key.name).lower()
         shown = keys.shown(key, config)
         value = shown if shown is not None else None if key.default is None else str(key.default)
         applies = "ignored" if idle else key.applies
-        tunable = applies == "reconfigure" and line not in elsewhere
+        tunable = applies == "reconfigure" and key.line.lower() not in elsewhere
         found.keys.append(KeyFound(key.name, value, applies, tunable, key.range))
     found.warnings += [f"{place}: move that line to {owned and owned.path}" for place in elsewhere.values()]
     if basic:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +124,7 @@ class Owned:
             )
         return _text(self.path)
 
-    def elsewhere(self, names: Sequence[str]) -> list[str]:
+    def elsewhere(self, names: Iterable[str]) -> list[str]:
         """Return where keys are set in another file, so that what is written here might not count."""
         wanted = {name.lower() for name in names}
         return [

@@ -56,6 +56,11 @@ class Key:
     applies: Applies = "reconfigure"
 
     @property
+    def line(self) -> str:
+        """The key of the line of slurm.conf that it stands on."""
+        return PARAMETERS if self.parameter else self.name
+
+    @property
     def range(self) -> str:
         """What it may be, as a person would say it."""
         if self.kind in ("switch", "flag"):
