@@ -6,7 +6,7 @@ long as it took, so that the database is busy half of the time at most.
 
 from __future__ import annotations
 
-import tempfile
+import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -18,14 +18,14 @@ from trimtab.control.slurm_keys import is_accounted
 from trimtab.errors import InputError
 from trimtab.job import JobFacts
 from trimtab.traces import sacct
-from trimtab.traces.trace import Trace
+from trimtab.traces.files import Stored
+from trimtab.traces.trace import DAY_MS, Trace
 from trimtab.world import epoch_ms, wall_s
 
 _FIELDS = (
     "JobID,JobIDRaw,User,Partition,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,ReqTRES,ReqMem,"
     "NNodes,Account,QOS,JobName"
 )
-_DAY_MS = 86_400_000
 _SLICE_MIN_MS = 3_600_000
 _PAUSE_MAX_S = 5.0
 
@@ -43,22 +43,15 @@ def read_history(
     Raises:
         InputError: If no job with a GPU was there. Unreachable: if sacct does not answer, an hour at a time.
     """
-    with tempfile.TemporaryDirectory(prefix="trimtab-slurm-") as folder:
-        path = Path(folder) / "sacct.txt"
-        with path.open("w") as out:
-            header = None
-            for end_ms, text in _slices(commands, since_ms, until_ms, slice_ms):
-                first, _, rest = text.partition("\n")
-                if not sacct.looks_like(first):
-                    raise Unreachable(f"sacct: answers without its header: {first[:80]!r}.")
-                out.write(rest if header else text)
-                header = first
-                tell("sacct", (end_ms - since_ms) / (until_ms - since_ms))
-        try:
-            return sacct.load(path)
-        except InputError as problem:
-            reason = str(problem).replace(f"sacct:{path}", "sacct")
-            raise InputError(reason) from None
+    told: list[str] = []
+    for end_ms, text in _slices(commands, since_ms, until_ms, slice_ms):
+        first, _, rest = text.partition("\n")
+        if not sacct.looks_like(first):
+            raise Unreachable(f"sacct: answers without its header: {first[:80]!r}.")
+        told.append(rest if told else text)
+        tell("sacct", (end_ms - since_ms) / (until_ms - since_ms))
+    data = "".join(told).encode()
+    return sacct.load_text(Stored(Path("sacct"), hashlib.sha256(data).hexdigest(), data), "sacct")
 
 
 def _slices(commands: Commands, since_ms: int, until_ms: int, slice_ms: int) -> Iterator[tuple[int, str]]:
@@ -99,7 +92,7 @@ def past_of(commands: Commands, back_ms: int) -> list[JobEvent]:
         return []
     until_ms = epoch_ms()
     try:
-        return events_of(read_history(commands, until_ms - back_ms, until_ms, _DAY_MS))
+        return events_of(read_history(commands, until_ms - back_ms, until_ms, DAY_MS))
     except InputError:  # no job has ended yet
         return []
 

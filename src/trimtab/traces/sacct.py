@@ -74,10 +74,16 @@ def load(path: str | Path, *, zone: str | None = None) -> Trace:
     first = stored.text().lstrip("\n").split("\n", 1)[0]
     if "|" not in first and {"id_job", "tres_alloc"} <= {name.strip().lower() for name in first.split(",")}:
         return _load_database(read_table(stored, source), zone)
-    return _load_text(stored, source, zone)
+    return load_text(stored, source, zone)
 
 
-def _load_text(stored: Stored, source: str, zone: str | None) -> Trace:
+def load_text(stored: Stored, source: str, zone: str | None = None) -> Trace:
+    """Return the trace of `sacct -P` text.
+
+    Raises:
+        InputError: If it has no header, lacks a needed column, or no job is left.
+        UnknownName: If there is no such zone.
+    """
     where = zone_of(zone)
     table, ragged, repaired = _split(stored, source)
     notes = [f"Dates carry no zone and were read as {where}."]
