@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trimtab.cli import options as o
 from trimtab.cli import show
 from trimtab.cli.trace import say_written
-from trimtab.control import slurm_keys
-from trimtab.control.slurm_check import Check
-from trimtab.control.slurm_check import check as look
-from trimtab.control.slurm_commands import Commands, read_config
-from trimtab.control.slurm_history import read_history
 from trimtab.errors import ConfigError, InputError
 from trimtab.traces import jobcomp
 from trimtab.traces.spans import duration_ms
 from trimtab.traces.table import save
 from trimtab.traces.trace import Trace
 from trimtab.world import epoch_ms
+
+if TYPE_CHECKING:  # the adapter to Slurm would hold up the start of every other command
+    from trimtab.control.slurm_check import Check
+    from trimtab.control.slurm_commands import Commands
 
 app = typer.Typer(
     help="Look at a live Slurm: what may be changed there, and its history as a trace.",
@@ -40,6 +39,8 @@ _USUAL = "/etc/slurm/slurm.conf"
 
 def commands_for(conf: Path | None, timeout_s: float) -> Commands:
     """Return Slurm's commands for a cluster."""
+    from trimtab.control.slurm_commands import Commands
+
     return Commands(conf or Path(os.environ.get("SLURM_CONF") or _USUAL), deadline_s=timeout_s)
 
 
@@ -58,6 +59,8 @@ def check(
 
     Example: trimtab slurm check --file /etc/slurm/trimtab.conf
     """
+    from trimtab.control.slurm_check import check as look
+
     found = look(commands_for(conf, timeout_s), file)
     if format == "json":
         show.print_json(found.jsonable())
@@ -114,13 +117,17 @@ def import_history(
 
 def _history(commands: Commands, since: str, slice: str, zone: str | None, quiet: bool) -> Trace:
     """Return what sacct tells, or the job completion file of a cluster without accounting."""
+    from trimtab.control.slurm_commands import read_config
+    from trimtab.control.slurm_history import read_history
+    from trimtab.control.slurm_keys import is_accounted
+
     back_ms, slice_ms = duration_ms("--since", since), duration_ms("--slice", slice)
     if back_ms <= 0 or slice_ms < 60_000 or back_ms // slice_ms > 100_000:
         raise ConfigError(
             f"--since {since} --slice {slice}: nothing lies in it, or too many slices; nothing ran."
         )
     config = read_config(commands)
-    if not slurm_keys.is_accounted(config):
+    if not is_accounted(config):
         if config.get("jobcomptype") != "jobcomp/filetxt":
             raise InputError("this cluster has neither slurmdbd nor jobcomp/filetxt: it keeps no history.")
         return jobcomp.load(config["jobcomploc"], zone=zone)
