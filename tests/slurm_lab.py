@@ -100,6 +100,10 @@ class Lab:
     def node_states(self) -> list[str]:
         return self.run("sinfo", "-h", "-N", "-p", "batch", "-o", "%T").split()
 
+    def partition_factors(self) -> set[int]:
+        """Return what its partition adds to the priority of each job that waits."""
+        return {round(float(text)) for text in self.run("sprio", "-h", "-o", "%P").split()}
+
     def wait(self, what: Callable[[], object], name: str, seconds: float = 60) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:

@@ -61,10 +61,6 @@ def _mode(server: Running, lab: Lab, mode: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def _felt(lab: Lab) -> set[int]:
-    return {round(float(text)) for text in lab.run("sprio", "-h", "-o", "%P").split()}
-
-
 def test_observe_shadow_change_and_back(accounted_lab: Lab, tmp_path: Path) -> None:
     lab = accounted_lab
     lab.clear()
@@ -84,7 +80,7 @@ def test_observe_shadow_change_and_back(accounted_lab: Lab, tmp_path: Path) -> N
         found = server.wait(lambda status: status["last_round"] is not None)
         assert found["mode"] == "observe"
         weight = found["in_force"]["PriorityWeightPartition"]
-        assert _felt(lab) == {weight // 10}
+        assert lab.partition_factors() == {weight // 10}
 
         _mode(server, lab, "shadow")
         found = server.wait(lambda status: (status["last_round"] or {}).get("decision") == "shadow", 120)
@@ -93,13 +89,16 @@ def test_observe_shadow_change_and_back(accounted_lab: Lab, tmp_path: Path) -> N
         _mode(server, lab, "auto")
         found = server.wait(lambda status: status["in_force"]["PriorityWeightPartition"] > 2000, 240)
         wide = found["in_force"]["PriorityWeightPartition"]
-        assert _felt(lab) == {wide // 10} or abs(next(iter(_felt(lab))) - wide / 10) <= 1
+        assert (
+            lab.partition_factors() == {wide // 10}
+            or abs(next(iter(lab.partition_factors())) - wide / 10) <= 1
+        )
         assert f"PriorityWeightPartition = {wide}" in lab.run("scontrol", "show", "config")
 
         done = server.command("rollback")
         assert done.returncode == 0, done.stderr
         server.wait(lambda status: status["in_force"]["PriorityWeightPartition"] == weight, 240)
-        assert _felt(lab) == {weight // 10}
+        assert lab.partition_factors() == {weight // 10}
         server.command("pause")
         time.sleep(1)
     assert lab.controller() is not None

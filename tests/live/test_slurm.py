@@ -102,17 +102,13 @@ def test_a_job_is_told_from_its_submission_to_its_end(busy: Lab) -> None:
 # ---- what it changes -------------------------------------------------------------------------------
 
 
-def _partition_factors(lab: Lab) -> set[int]:
-    return {round(float(text)) for text in lab.run("sprio", "-h", "-o", "%P").split()}
-
-
 def test_a_change_comes_into_force_when_waiting_jobs_feel_it(accounted_lab: Lab) -> None:
     """Weights are shown at once; priorities are made anew once a minute."""
     lab = accounted_lab
     lab.clear()
     lab.submit("-N4", "--gpus-per-node=8", gpus=0)
     lab.submit("-N4", "--gpus-per-node=8", gpus=0)
-    lab.wait(lambda: len(_partition_factors(lab)) == 1, "a job to wait")
+    lab.wait(lambda: len(lab.partition_factors()) == 1, "a job to wait")
     adapter = adapter_to(lab)
     before = adapter.in_force()
     weight = before.knobs["PriorityWeightPartition"]
@@ -121,7 +117,7 @@ def test_a_change_comes_into_force_when_waiting_jobs_feel_it(accounted_lab: Lab)
     assert f"PriorityWeightPartition = {weight * 3}" in lab.run("scontrol", "show", "config")
     stale = 0
     for _ in range(400):
-        now, factors = adapter.in_force(), _partition_factors(lab)
+        now, factors = adapter.in_force(), lab.partition_factors()
         if now.version == receipt.version:
             break
         stale += 1
@@ -133,13 +129,13 @@ def test_a_change_comes_into_force_when_waiting_jobs_feel_it(accounted_lab: Lab)
 
 def test_without_accounting_new_jobs_alone_feel_new_weights(busy: Lab) -> None:
     adapter = adapter_to(busy)
-    old = _partition_factors(busy)
+    old = busy.partition_factors()
     weight = adapter.in_force().knobs["PriorityWeightPartition"]
     assert isinstance(weight, int)
     receipt = adapter.apply(changed(adapter, "new", PriorityWeightPartition=weight * 3))
     assert adapter.in_force().version == receipt.version
     busy.submit("-N4", "--gpus-per-node=8", gpus=0)
-    assert _partition_factors(busy) == {*old, weight * 3 // 10}
+    assert busy.partition_factors() == {*old, weight * 3 // 10}
 
 
 def test_what_others_set_in_the_file_stays(lab: Lab) -> None:
