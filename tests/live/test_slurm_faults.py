@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 import time
@@ -122,8 +123,8 @@ def test_a_file_that_is_gone_is_told_at_once_and_an_empty_one_will_do(lab: Lab) 
 
 def test_a_value_that_the_policy_does_not_know_is_said(lab: Lab) -> None:
     adapter = adapter_to(lab)
-    lab.owned.write_text(lab.owned.read_text().replace("bf_interval=", "bf_interval=9"))
-    lab.owned.write_text(lab.owned.read_text().replace("bf_interval=9", "bf_interval=999", 1))
+    line = re.compile(r"^(SchedulerParameters=.*\bbf_interval=)\d+", re.MULTILINE)
+    lab.owned.write_text(line.sub(r"\g<1>9990", lab.owned.read_text()))
     lab.run("scontrol", "reconfigure")
     with pytest.raises(
         Unreachable, match=r"bf_interval = 999\d* is in force: the policy knows only 1 \.\. 600"
