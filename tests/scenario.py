@@ -22,10 +22,10 @@ COLUMNS += ("user", "account", "qos", "limit_s")
 
 
 def jobs(table: str) -> Workload:
-    """Read a table: a line of column names out of `COLUMNS`, then one job a line."""
+    """Read a table: a line of column names out of `COLUMNS`, then one job a line; `-` stands for nothing."""
     header, *rows = [line.split() for line in table.splitlines() if line.strip()]
     assert set(header) <= set(COLUMNS), header
-    cells = [dict(zip(header, row, strict=True)) for row in rows]
+    cells = [{name: cell for name, cell in zip(header, row, strict=True) if cell != "-"} for row in rows]
     facts = [
         JobFacts(
             label=cell["job"],
@@ -38,7 +38,7 @@ def jobs(table: str) -> Workload:
             user=cell.get("user"),
             account=cell.get("account"),
             qos=cell.get("qos"),
-            limit_ms=_thousandths(cell["limit_s"]) if cell.get("limit_s", "-") != "-" else None,
+            limit_ms=_thousandths(cell["limit_s"]) if "limit_s" in cell else None,
         )
         for cell in cells
     ]

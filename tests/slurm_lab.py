@@ -136,9 +136,12 @@ class Lab:
         """Wait until slurmctld has saved its jobs as they are: of later ones a crash leaves nothing."""
         began_s = time.time()
         path = self.folder / "state" / "job_state"
-        held = self.submit("--hold", gpus=0)  # jobs are saved some seconds after the last of them has changed
-        self.wait(lambda: path.exists() and path.stat().st_mtime > began_s + 1, "a saved state")
-        self.run("scancel", held)
+
+        def is_saved() -> bool:
+            self.run("scancel", self.submit("--hold", gpus=0))  # without a change nothing is saved again
+            return path.exists() and path.stat().st_mtime > began_s + 1
+
+        self.wait(is_saved, "a saved state")
 
     def answers(self) -> bool:
         """Whether slurmctld answers."""

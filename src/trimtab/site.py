@@ -37,7 +37,7 @@ class SlurmPartition:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """A quality of service; `preempts` names those whose jobs it may take the GPUs of."""
+    """A quality of service; `preempts` names those whose jobs it may take the GPUs of, "" jobs of none."""
 
     priority: int = 0
     preempts: tuple[str, ...] = ()

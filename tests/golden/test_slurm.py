@@ -296,6 +296,9 @@ def test_only_what_is_needed_is_taken_and_only_after_the_exempt_time():
     assert acts(engine).splitlines()[3:5] == ["360 preempt Z Y", "360 start U"]
     engine = run(jobs(table), "slurm", {**values, "PreemptType": "preempt/none"}, site=site)
     assert acts(engine).splitlines()[3] == "900 finish X"
+    of_none = Site(qualities={"high": Qos(2, ("",))})
+    engine = run(jobs(table.replace("low", "-")), "slurm", values, site=of_none)
+    assert acts(engine).splitlines()[3:5] == ["30 preempt Z Y", "30 start U"]
 
 
 # ---- fair-share --------------------------------------------------------------------------------------

@@ -235,7 +235,7 @@ class Board:
         if self.rules.preempts == PREEMPT_PARTITION:
             rank = site.partition(other.facts.vc).tier
             return rank if rank < site.partition(job.facts.vc).tier else None
-        is_below = other.facts.qos in site.qos(job.facts.qos).preempts
+        is_below = (other.facts.qos or "") in site.qos(job.facts.qos).preempts
         return site.qos(other.facts.qos).priority if is_below else None
 
     # ---- backfill --------------------------------------------------------------------------------
