@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from trimtab.simulate.curve_files import open_curves
+from trimtab.simulate.speed_files import open_speeds
+
 JOBS = """job_id,submit_s,duration_s,gpus,vc
 a,0,100,4,x
 b,10,50,2,x
@@ -68,8 +71,10 @@ class StartsNone(Whole):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with good and bad files."""
+    """A working folder with good and bad files; of other folders' files nothing is remembered."""
     monkeypatch.chdir(tmp_path)
+    open_curves.cache_clear()
+    open_speeds.cache_clear()
     texts = {
         "jobs.csv": JOBS,
         "no-columns.csv": "colour,size\nred,1\n",

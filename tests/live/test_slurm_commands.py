@@ -105,6 +105,7 @@ def test_import_writes_the_history_in_slices(accounted_lab: Lab, tmp_path: Path)
     assert done.stdout == ""
     assert "sacct: 100 %" in done.stderr
     rows = {row["job_id"]: row for row in csv.DictReader(out.open())}
+    assert {*names} <= {*rows}, f"{done.stderr}{lab.run(*_ALL)}"
     assert [rows[name]["gpus"] for name in names] == ["1", "2", "4"]
     assert rows[names[0]]["name"] == "run|1"
     assert set(rows) == {line.split("|")[0] for line in lab.run(*_ALL).splitlines()}
