@@ -75,12 +75,29 @@ def test_impossible_values_are_not_known_and_counted(tmp_path: Path) -> None:
     assert profiles_of(trace) == [None, Profile(None, 100.0, 0.0, 0, True), None]
     assert [one.spread_ppm for one in Workload.of(trace, 400_000).facts] == [400_000, 1_000_000, 400_000]
     assert trace.provenance.notes[:5] == (
-        "amp is outside of 0 .. 1 in 1 rows: taken as not known.",
-        "gpu_util is outside of 0 .. 100 in 2 rows: taken as not known.",
-        "gmem_util is outside of 0 .. 100 in 1 rows: taken as not known.",
-        "gmem_mib is outside of 0 .. 1e+09 in 1 rows: taken as not known.",
-        "spread_speed is outside of 1e-06 .. 1 in 2 rows: taken as not known.",
+        "amp is no number from 0 to 1 in 1 rows: taken as not known.",
+        "gpu_util is no number from 0 to 100 in 2 rows: taken as not known.",
+        "gmem_util is no number from 0 to 100 in 2 rows: taken as not known.",
+        "gmem_mib is no number from 0 to 1e+09 in 1 rows: taken as not known.",
+        "spread_speed is no number from 1e-06 to 1 in 2 rows: taken as not known.",
     )
+
+
+NUMBERS = ["cpus", "memory_gib", "batchsize", "amp", "gpu_util", "gmem_util", "gmem_mib", "spread_speed"]
+
+
+@pytest.mark.parametrize("odd", ["35%", "yes", "12 GB", '"0,5"', "inf", "-1", "1e99"])
+@pytest.mark.parametrize("column", NUMBERS)
+def test_what_is_no_number_is_not_known_and_counted(column: str, odd: str, tmp_path: Path) -> None:
+    """The first row, without a submit time, is left out before; the last says nothing, which is no error."""
+    trace = trace_of(
+        tmp_path,
+        f"job_id,submit_s,duration_s,gpus,{column}\nx,,9,1,1\na,0,9,1,1\nb,1,9,1,{odd}\nc,2,9,1,\n",
+    )
+    assert trace.jobs[column].to_list() == [1, None, None]
+    (note,) = trace.provenance.notes
+    assert note.startswith(f"{column} is no number from ")
+    assert note.endswith(" in 1 rows: taken as not known.")
 
 
 def test_a_converted_trace_keeps_them(tmp_path: Path) -> None:

@@ -77,6 +77,9 @@ _INSTANTS = ("submit_ms", "start_ms", "end_ms")
 _LENGTHS = ("duration_ms", "limit_ms")
 # What can be, of columns that a job may do without: anything else is taken as not known.
 _RANGES: Mapping[str, tuple[float, float]] = {
+    "cpus": (0, 1e6),
+    "memory_gib": (0, 1e9),
+    "batchsize": (1, 1e9),
     "amp": (0, 1),
     "gpu_util": (0, 100),
     "gmem_util": (0, 100),
@@ -123,7 +126,7 @@ def load(path: str | Path, *, zone: str | None = None) -> Trace:
     if dated:
         notes.append(f"Dates without a zone were read as {where}.")
     notes += fraction_note(sift, "asked")
-    notes += [*_forget_the_impossible(sift), *forget_unclear_wishes(sift)]
+    notes += [*_forget_the_impossible(sift, table, found), *forget_unclear_wishes(sift)]
     used = set(found.values())
     unused = [column for column in table.text.columns if column and column not in used]
     if unused:
@@ -232,17 +235,23 @@ def _silent_deadlines(table: Table, column: str) -> list[str]:
     return [f"{column} is NaN or another word for nothing in {count:,} rows: taken as none."] if count else []
 
 
-def _forget_the_impossible(sift: Sift) -> list[str]:
-    """Take values outside of `_RANGES` as not known, and say how many there were."""
+def _forget_the_impossible(sift: Sift, table: Table, found: Mapping[str, str]) -> list[str]:
+    """Take what is no number, or one outside of `_RANGES`, as not known, and say how many there were.
+
+    Args:
+        sift: The rows; changed. table: as they were written. found: our columns -> the table's.
+    """
     notes = []
     for name, (low, high) in _RANGES.items():
-        if name not in sift.rows.columns:
+        if name not in found:
             continue
-        fine = pl.col(name).is_between(low, high)
-        wrong = sift.rows.filter(~fine).height
+        written = table.text.select(table.get(found[name])).to_series().gather(sift.rows["row"])
+        fine = sift.rows[name].is_between(low, high).fill_null(False)
+        wrong = int((written.is_not_null() & ~fine).sum())
         if wrong:
             sift.rows = sift.rows.with_columns(pl.when(fine).then(pl.col(name)))
-            notes.append(f"{name} is outside of {low:g} .. {high:g} in {wrong:,} rows: taken as not known.")
+            rule = f"{name} is no number from {low:g} to {high:g}"
+            notes.append(f"{rule} in {wrong:,} rows: taken as not known.")
     return notes
 
 
