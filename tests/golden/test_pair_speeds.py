@@ -103,6 +103,16 @@ def test_configurations_of_a_model_are_different_jobs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("batch", "name"), [("64", "R/64"), ("64.0", "R/64"), ("", "R"), ("6.5", "R/6.5"), ("1e300", "R/1e300")]
+)
+def test_numbers_may_be_written_as_fractions(tmp_path: Path, batch: str, name: str) -> None:
+    """As tables write a column of whole numbers with a gap; a trace's 64.0 is 64 as well."""
+    path = tmp_path / "pairs.csv"
+    path.write_text(f"{HEADER},batchsize1,amp1,amp2\nR,.9,S,.8,{batch},1.0,0.0\n")
+    assert open_speeds(str(path)).pairs == {((name, True), ("S", False)): (900_000, 800_000)}
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("model1,speed1,model2\na,1,b\n", "column 'speed2' is missing, the nearest is 'speed1'"),
@@ -116,13 +126,18 @@ def test_configurations_of_a_model_are_different_jobs(tmp_path: Path) -> None:
         (f"{HEADER}\na,1,,1\n", "line 2: model2 is empty"),
         (f"{HEADER}\na,1,b,.9\nc,1,d,1\nb,1,a,1\n", "line 4: b beside a stands in line 2 already"),
         (f"{HEADER}\na,1,a,.9\na,1,a,.9\n", "line 3: a beside a stands in line 2 already"),
-        (f"{HEADER},amp1\na,1,b,1,half\n", "line 2: amp1 must be 0 or 1"),
+        *((f"{HEADER},amp1\na,1,b,1,{amp}\n", "line 2: amp1 must be 0 or 1") for amp in ("half", ".5", "2")),
+        (
+            f"{HEADER},batchsize1\na,1,b,1,64\na,1,b,1,64.0\n",
+            "line 3: a/64 beside b stands in line 2 already",
+        ),
         (f"{HEADER},gpu_num2\na,1,b,1,2\n", "line 2: gpu_num2 must be 1"),
         (f"{HEADER},gpu_num2\na,1,b,1,many\n", "line 2: gpu_num2 must be 1: only pairs on one GPU are used"),
         (f"{HEADER},gmem\na,1,b,1,0\n", "line 2: gmem must be MiB above 0, or empty"),
         (f"{HEADER},gmem\na,1,b,1,\na,1,a,1,much\n", "line 3: gmem must be MiB above 0, or empty"),
         (f"{HEADER}\n", "has a header and no row"),
-        ("{}", "has 0 types of GPU"),
+        ("{}", "has no type of GPU; nothing was loaded"),
+        ('{"a_unconsolidated": {}}', "has no type of GPU; nothing was loaded"),
         ('{"a": 3, "b": 4}', "has 2 types of GPU, name one of a, b as "),
         ('{"a": 3}', "a is no table of jobs"),
         ('{"a": {"ResNet": {"null": 3}}}', "job 'ResNet' is no ('model', GPUs)"),

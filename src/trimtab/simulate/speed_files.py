@@ -24,7 +24,7 @@ from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import InputError, UnknownName
 from trimtab.profile import Profile
 from trimtab.simulate.speed import BUILTIN, Config, SpeedTable, config_text
-from trimtab.traces.columns import Table, number, read_table, refuse_row, refuse_rows
+from trimtab.traces.columns import Table, number, read_table, refuse_row, refuse_rows, whole
 from trimtab.traces.files import Stored, read
 
 # Measured beside another, a job can seem a little faster than alone. More than this is no such noise: a
@@ -92,15 +92,15 @@ def _side(table: Table, side: int) -> _Side:
     asked = {
         "model": table.get(names[0]),
         "dataset": table.get(f"dataset{side}"),
-        "batchsize": table.get(f"batchsize{side}"),
-        "amp": table.get(f"amp{side}").fill_null("0"),
+        "batchsize": _batch(table.get(f"batchsize{side}")),
+        "amp": number(table.get(f"amp{side}").fill_null("0")),
         "gpus": table.get(f"gpu_num{side}").fill_null("1"),
         "speed": number(table.get(names[1])),
     }
     rows = table.text.select(**asked)
     rules = {
         f"model{side} is empty": pl.col("model").is_null(),
-        f"amp{side} must be 0 or 1": ~pl.col("amp").is_in(["0", "1"]),
+        f"amp{side} must be 0 or 1": ~pl.col("amp").is_in([0.0, 1.0]).fill_null(False),
         f"gpu_num{side} must be 1: only pairs on one GPU are used": number(pl.col("gpus")).ne_missing(1.0),
         f"speed{side} must be a number: 1 is the speed alone": pl.col("speed").is_null(),
         f"speed{side} must be above 0: a pair that does not run is no row": pl.col("speed") <= 0,
@@ -108,10 +108,15 @@ def _side(table: Table, side: int) -> _Side:
     }
     refuse_rows(f"speeds {table.source}", table, rows, rules)
     configs = [
-        ("/".join(part for part in (model, dataset, batch) if part is not None), amp == "1")
+        ("/".join(part for part in (model, dataset, batch) if part is not None), amp == 1)
         for model, dataset, batch, amp in rows.select("model", "dataset", "batchsize", "amp").iter_rows()
     ]
     return _Side(configs, [max(1, round(speed * FULL_SPEED_PPM)) for speed in rows["speed"]])
+
+
+def _batch(text: pl.Expr) -> pl.Expr:
+    """Return a batch size as jobs have it, 64 for 64.0; anything but a whole number as it is."""
+    return pl.when(number(text) == whole(text)).then(whole(text).cast(pl.String)).otherwise(text)
 
 
 def _memory_mib(table: Table) -> list[float | None]:
@@ -138,10 +143,12 @@ def _throughputs(stored: Stored, source: str, gpu: str) -> SpeedTable:
     except (ValueError, RecursionError) as problem:
         raise InputError(f"speeds {source}: is no JSON ({problem}); nothing was loaded.") from None
     types = [name for name in found if not name.endswith(_APART)]
-    if not gpu and len(types) != 1:
+    if not types:
+        raise InputError(f"speeds {source}: has no type of GPU; nothing was loaded.")
+    if not gpu and len(types) > 1:
         raise InputError(
             f"speeds {source}: has {len(types)} types of GPU, name one of {', '.join(types)} as "
-            f"{stored.path}@{types[0] if types else 'GPU'}; nothing was loaded."
+            f"{stored.path}@{types[0]}; nothing was loaded."
         )
     gpu = gpu or types[0]
     if gpu not in types:
