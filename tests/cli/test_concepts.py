@@ -1,7 +1,8 @@
-"""What the concept pages quote of `trimtab knobs` is what it prints."""
+"""What the concept pages quote of `trimtab knobs`, and of their pictures' makers, is what these print."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -20,3 +21,17 @@ def test_a_page_on_a_policy_lists_its_knobs(policy: str, trimtab: Trimtab) -> No
     command = ["text", "$", "trimtab", "knobs", policy]
     printed = trimtab(f"knobs {policy}").out.split()
     assert quoted in ([["text", *printed]], [[*command, *printed]])
+
+
+@pytest.mark.parametrize(
+    ("page", "module", "maker"),
+    [("themis", "pictures", "themis_pictures"), ("lucid", "lucid_picture", "lucid_picture")],
+)
+def test_a_page_quotes_what_its_picture_prints(
+    page: str, module: str, maker: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(PAGES[page].parent))
+    getattr(import_module(module), maker)()
+    printed = capsys.readouterr().out.rstrip()
+    assert printed
+    assert f"```text\n{printed}\n```" in PAGES[page].read_text()
