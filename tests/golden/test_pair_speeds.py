@@ -133,8 +133,13 @@ def test_numbers_may_be_written_as_fractions(tmp_path: Path, batch: str, name: s
         ),
         (f"{HEADER},gpu_num2\na,1,b,1,2\n", "line 2: gpu_num2 must be 1"),
         (f"{HEADER},gpu_num2\na,1,b,1,many\n", "line 2: gpu_num2 must be 1: only pairs on one GPU are used"),
-        (f"{HEADER},gmem\na,1,b,1,0\n", "line 2: gmem must be MiB above 0, or empty"),
-        (f"{HEADER},gmem\na,1,b,1,\na,1,a,1,much\n", "line 3: gmem must be MiB above 0, or empty"),
+        *(
+            (
+                f"{HEADER},gmem\na,1,b,1,\na,1,a,1,{gmem}\n",
+                "line 3: gmem must be MiB above 0, at most 1,000,000,000, or empty",
+            )
+            for gmem in ("0", "-1", "much", "inf", "1000000001", "1e300")
+        ),
         (f"{HEADER}\n", "has a header and no row"),
         ("{}", "has no type of GPU; nothing was loaded"),
         ('{"a_unconsolidated": {}}', "has no type of GPU; nothing was loaded"),
@@ -145,6 +150,7 @@ def test_numbers_may_be_written_as_fractions(tmp_path: Path, batch: str, name: s
             (f'{{"a": {{"(\'R\', {gpus})": {{"null": 3}}}}}}', f"job \"('R', {gpus})\" is no ('model', GPUs)")
             for gpus in ("0", "-1", "True", "1.0", "None")
         ),
+        ('{"a": {"(\'\', 1)": {"null": 3}}}', "job \"('', 1)\" is no ('model', GPUs)"),
         ('{"a": {"(\'R\', 1)": {"null": "many"}}}', "'many' is no number of steps a second"),
         ('{"a": {"(\'R\', 1)": {"null": NaN}}}', "nan is no number of steps a second"),
         ('{"a": {"(\'R\', 1)": {"null": 1, "(\'R\', 1)": 2}}}', "is no pair of numbers"),
@@ -273,6 +279,12 @@ def test_higher_cuts_never_lower_a_score(
 
 CELLS = st.sampled_from(["", "a", "b", "0", "1", "0.5", "-1", "nan", "1e400", '"', "a,b", "\x00", "é", "\n"])
 ROWS = st.lists(st.lists(CELLS, min_size=3, max_size=6).map(",".join), max_size=5).map("\n".join)
+AB = st.sampled_from(["a", "b"])
+RATES = st.sampled_from(["1", "0.5", "1e-300", "2", "2.1"])
+SIZES = st.sampled_from(["", "1", "64.0", "1e-300", "1e9", "1e300", "x"])
+FULL_ROWS = st.lists(st.tuples(AB, RATES, AB, RATES, SIZES, SIZES).map(",".join), min_size=1, max_size=2).map(
+    "\n".join
+)
 JSON_KEYS = st.sampled_from(
     ["null", "('R', 1)", "('S', 1)", "('R', 2)", "('R',)", "R", "v100", "v100_unconsolidated"]
 )
@@ -282,7 +294,11 @@ VALUES = st.recursive(
     lambda inner: st.dictionaries(JSON_KEYS, inner, max_size=4) | st.lists(inner, max_size=2),
     max_leaves=12,
 )
-TEXTS = ROWS.map(lambda rows: f"{HEADER}\n{rows}") | st.dictionaries(JSON_KEYS, VALUES).map(json.dumps)
+TEXTS = st.one_of(
+    ROWS.map(lambda rows: f"{HEADER}\n{rows}"),
+    FULL_ROWS.map(lambda rows: f"{HEADER},gmem,batchsize1\n{rows}"),
+    st.dictionaries(JSON_KEYS, VALUES).map(json.dumps),
+)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -298,7 +314,7 @@ def test_any_file_is_a_table_or_refused_in_one_line(tmp_path: Path, text: str, g
     assert "\n" not in refusal
     assert len(refusal) < 1000
     assert all(1 <= speed_ppm <= 2_000_000 for both in table.pairs.values() for speed_ppm in both)
-    assert all(weight > 0 for weight, _ in table.profiles)
+    assert all(weight > 0 and (one.gmem_mib or 0) <= 10**9 for weight, one in table.profiles)
 
 
 # ---- the real tables -----------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from trimtab.traces.files import Stored, read
 # Measured beside another, a job can seem a little faster than alone. More than this is no such noise: a
 # throughput, perhaps, that was not divided by that of the job alone.
 SPEED_MAX = 2.0
+MEMORY_MIB_MAX = 10**9  # of a pair
 
 _APART = "_unconsolidated"
 
@@ -121,8 +122,10 @@ def _batch(text: pl.Expr) -> pl.Expr:
 
 def _memory_mib(table: Table) -> list[float | None]:
     rows = table.text.with_columns(written=table.get("gmem"), both_mib=number(table.get("gmem")))
-    wrong = pl.col("written").is_not_null() & ~(pl.col("both_mib") > 0).fill_null(False)
-    refuse_rows(f"speeds {table.source}", table, rows, {"gmem must be MiB above 0, or empty": wrong})
+    fine = (pl.col("both_mib") > 0) & (pl.col("both_mib") <= MEMORY_MIB_MAX)
+    rule = f"gmem must be MiB above 0, at most {MEMORY_MIB_MAX:,}, or empty"
+    wrong = pl.col("written").is_not_null() & ~fine.fill_null(False)
+    refuse_rows(f"speeds {table.source}", table, rows, {rule: wrong})
     return rows["both_mib"].to_list()
 
 
@@ -223,7 +226,7 @@ def _key(text: str, source: str) -> Key:
         model, gpus = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         model, gpus = None, None
-    if not isinstance(model, str) or type(gpus) is not int or gpus < 1:
+    if not isinstance(model, str) or not model or type(gpus) is not int or gpus < 1:
         raise InputError(f"speeds {source}: job {text[:80]!r} is no ('model', GPUs); nothing was loaded.")
     return model, gpus
 
