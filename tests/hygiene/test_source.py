@@ -76,12 +76,27 @@ def test_stages_are_the_folders() -> None:
     assert folders == set(STAGES), PICTURE
 
 
+def _loaded_by(program: str) -> set[str]:
+    """Return the top-level modules that a new process has when it has run a program."""
+    tell = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\n{tell}"], check=True, capture_output=True, text=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
 def test_what_takes_long_to_import_waits_until_it_is_needed() -> None:
     slow = {"scipy", "lightgbm", "xgboost", "joblib", "dask", "ray", "pooch", "causallearn", "optuna"}
     slow |= {"sqlalchemy", "alembic", "psycopg"}
-    program = "import sys, trimtab.cli.app; print(*{name.split('.')[0] for name in sys.modules})"
-    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert not slow & set(loaded.stdout.split()), "import it in the function that needs it, and say why"
+    every_verb = (
+        "from trimtab.cli.verbs import VERBS, Verbs\nfor name in VERBS: Verbs().get_command(None, name)"
+    )
+    assert not slow & _loaded_by(every_verb), "import it in the function that needs it, and say why"
+
+
+def test_help_needs_nothing_that_computes() -> None:
+    shown = "from trimtab.cli.app import app\napp(['-h'], standalone_mode=False)"
+    assert not {"numpy", "polars"} & _loaded_by(shown)
 
 
 def _called(node: ast.expr) -> str:

@@ -13,15 +13,16 @@ from types import FrameType
 import typer
 
 from trimtab import __version__
-from trimtab.cli import admit, demo, inspect, records, run, serve, slurm, study, trace, tuning
-from trimtab.cli.options import USER_MODULE
+from trimtab.cli.verbs import Verbs
 from trimtab.errors import InvariantError, TrimtabError
+from trimtab.policies import USER_MODULE
 
 # What a shell reports for a program ended by Ctrl-C.
 _INTERRUPTED = 130
 
 app = typer.Typer(
     name="trimtab",
+    cls=Verbs,
     help="Tunes a GPU cluster's scheduler from the cluster's own job history.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help and usage errors: they survive pipes and narrow terminals
@@ -29,27 +30,6 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo.demo)
-app.add_typer(trace.app, name="trace")
-app.command()(inspect.policies)
-app.command()(inspect.knobs)
-app.command()(run.simulate)
-app.command()(run.compare)
-app.command()(admit.admit)
-app.command()(tuning.tune)
-app.command()(tuning.evaluate)
-app.add_typer(study.app, name="study")
-app.command()(records.replay)
-app.command()(records.diagnose)
-app.command()(serve.serve)
-app.command()(serve.status)
-app.command()(serve.approve)
-app.command()(serve.rollback)
-app.command()(serve.pause)
-app.command()(serve.resume)
-app.command()(serve.reload)
-app.add_typer(slurm.app, name="slurm")
-app.command()(inspect.doctor)
 
 
 def _version(value: bool) -> None:

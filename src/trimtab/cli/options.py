@@ -163,9 +163,6 @@ WORKERS_MAX = 512
 _GPUS_PER_NODE = 8
 _SEED_MAX = 2**63 - 1
 
-# How modules of users' own policies are called: what comes from them is recognised by it.
-USER_MODULE = "trimtab_user_policy_"
-
 
 def open_trace(
     source: str, window: str | None, zone: str | None, thin: float | None, seed: int, quiet: bool = True

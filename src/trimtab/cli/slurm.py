@@ -26,6 +26,7 @@ app = typer.Typer(
     help="Look at a live Slurm: what may be changed there, and its history as a trace.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    add_completion=False,
 )
 
 Conf = Annotated[

@@ -23,7 +23,12 @@ from trimtab.studies.deadline_results import cells_csv, summary_of
 from trimtab.studies.deadlines import Study, entries_of, run_study
 from trimtab.traces.loader import load
 
-app = typer.Typer(help="Simulate a grid of cases and compare policies over all of it.", no_args_is_help=True)
+app = typer.Typer(
+    help="Simulate a grid of cases and compare policies over all of it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
 
 
 @app.callback()

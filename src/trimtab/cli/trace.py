@@ -28,6 +28,7 @@ app = typer.Typer(
     help="List, describe, convert, generate and fetch job histories; give them deadlines.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    add_completion=False,
 )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trimtab.errors import ConfigError, TrimtabError, UnknownName
 from trimtab.knobs import Space
+from trimtab.policies import USER_MODULE
 from trimtab.policies.chronus import Chronus
 from trimtab.policies.edf import Edf
 from trimtab.policies.fifo import Fifo
@@ -58,7 +59,7 @@ def _load(path: Path, class_name: str) -> Policy:
     if not path.is_file():
         raise ConfigError(f"policy file {path}: there is no such file; nothing was run.")
     place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]  # files may share a stem
-    spec = importlib.util.spec_from_file_location(f"trimtab_user_policy_{path.stem}_{place}", path)
+    spec = importlib.util.spec_from_file_location(f"{USER_MODULE}{path.stem}_{place}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
