@@ -1,27 +1,37 @@
 """The loop for minutes of wall time beside a scheduler with a hundred events a second.
 
-`python benchmarks/soak.py --minutes 10`: the engine as the scheduler, sixty times as fast as the wall, a
-journal on SQLite, a main round every ten seconds. Prints one row a minute: events, memory, how long ticks and
+`python benchmarks/soak.py --minutes 10`: the engine as the scheduler, in a process of its own, sixty times as
+fast as the wall; gRPC to it, a journal on SQLite, a main round every ten seconds. When the loop begins, as
+many jobs have ended as it remembers. Prints one row a minute: events, the loop's memory, how long ticks and
 decisions took.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import resource
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
 from trimtab.cluster import Cluster
+from trimtab.control.adapter import Adapter
 from trimtab.control.advising import Searches, Searching
+from trimtab.control.authority import Tokens
+from trimtab.control.grpc_adapter import GrpcAdapter
+from trimtab.control.grpc_server import serve
 from trimtab.control.guardrails import Guardrails
 from trimtab.control.ledger import Ledger
 from trimtab.control.loop import Loop
 from trimtab.control.orders import Orders, Plant
+from trimtab.control.register import ENDED_MAX, Register
 from trimtab.control.safety import Safety
 from trimtab.control.service import Clock
 from trimtab.control.simulated import Simulated
@@ -39,26 +49,55 @@ PACE = 60
 EVENTS_A_JOB = 3  # submitted, started, finished
 MINUTE_MS = 60_000
 POLICY = "tiresias"
+TOKEN = "a-token-of-the-benchmark"
 
 
-def jobs(minutes: float, events_a_s: float) -> Workload:
-    """Return short jobs that make so many events in each second of wall time."""
+def every_ms(events_a_s: float) -> float:
+    """Return the time between jobs that makes so many events in each second of wall time."""
+    return 1000 * PACE * EVENTS_A_JOB / events_a_s
+
+
+def jobs(minutes: float, apart_ms: float, before: int) -> Workload:
+    """Return short jobs for so long, and so many that come before."""
     dice = np.random.default_rng(0)
-    every_ms = 1000 * PACE * EVENTS_A_JOB / events_a_s
-    count = round((minutes + 1) * 60_000 * PACE / every_ms)
+    count = before + round((minutes + 2) * 60_000 * PACE / apart_ms)
     run_ms = np.exp(dice.normal(np.log(80_000), 0.8, count)).astype(int).tolist()
     gpus = dice.choice([1, 1, 2], count).tolist()
-    facts = [JobFacts(f"j{n}", round(n * every_ms), wide, user=f"u{n % 50}") for n, wide in enumerate(gpus)]
+    facts = [JobFacts(f"j{n}", round(n * apart_ms), wide, user=f"u{n % 50}") for n, wide in enumerate(gpus)]
     return Workload(facts, run_ms)
 
 
-def make(workload: Workload, ledger: Ledger) -> Loop:
+def schedule(minutes: float, apart_ms: float, before: int, tell: Connection) -> None:
+    """Be the scheduler of these jobs from where so many have come, and tell the port it answers at."""
+    workload, policy = jobs(minutes, apart_ms, before), find_policy(POLICY)
+    environment = World(estimates="predicted").environment(workload)
+    cluster, knobs = Cluster.pool(10, 8), policy.space.defaults
+    start_ms = round(before * apart_ms)
+    scheduler = Simulated(workload, cluster, POLICY, knobs, environment, start_ms=start_ms, speedup=PACE)
+    server = serve(scheduler, "127.0.0.1:0", Tokens(write=TOKEN))
+    tell.send(server.port)
+    server.wait()
+
+
+@contextmanager
+def scheduling(minutes: float, apart_ms: float, before: int) -> Iterator[int]:
+    """Run the scheduler, and yield its port."""
+    method = multiprocessing.get_context("spawn")
+    heard, tell = method.Pipe()
+    process = method.Process(target=schedule, args=(minutes, apart_ms, before, tell), daemon=True)
+    process.start()
+    try:
+        yield int(heard.recv())
+    finally:
+        process.kill()
+        process.join()
+
+
+def make(adapter: Adapter, ledger: Ledger) -> Loop:
     """Return the loop beside its scheduler."""
-    policy, world = find_policy(POLICY), World(estimates="predicted")
-    knobs, cluster = policy.space.defaults, Cluster.pool(10, 8)
-    scheduler = Simulated(workload, cluster, POLICY, knobs, world.environment(workload), speedup=PACE)
-    environment = world.environment(Workload([], []))
-    plant = Plant(POLICY, search_space(policy, knobs, "consolidated"), environment)
+    policy = find_policy(POLICY)
+    environment = World(estimates="predicted").environment(Workload([], []))
+    plant = Plant(POLICY, search_space(policy, policy.space.defaults, "consolidated"), environment)
     rails = Guardrails(gain_min=1.0, dwell_ms=5 * MINUTE_MS)
     how = Searching(
         line="trimtab-plus",
@@ -80,7 +119,7 @@ def make(workload: Workload, ledger: Ledger) -> Loop:
         background_ms=None,
         poll_ms=MINUTE_MS,
     )
-    return Loop(scheduler, ledger, plant, orders, Searches(how, LocalTrials()), Clock(PACE), "soak")
+    return Loop(adapter, ledger, plant, orders, Searches(how, LocalTrials()), Clock(PACE), "soak")
 
 
 def main() -> int:
@@ -88,9 +127,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="of wall time")
     parser.add_argument("--events", type=float, default=100.0, help="a second of wall time")
+    parser.add_argument("--ended", type=int, default=ENDED_MAX, help="jobs that it remembers")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, Ledger.open(f"sqlite:///{folder}/journal.db") as ledger:
-        loop = make(jobs(asked.minutes, asked.events), ledger)
+    with (
+        scheduling(asked.minutes, every_ms(asked.events), asked.ended) as port,
+        tempfile.TemporaryDirectory() as folder,
+        Ledger.open(f"sqlite:///{folder}/journal.db") as ledger,
+    ):
+        loop = make(GrpcAdapter(f"127.0.0.1:{port}", TOKEN, POLICY), ledger)
+        loop.register = Register(asked.ended)
         loop.start({})
         print(
             "minute  events/s   jobs known  memory MiB  journal MiB  rounds"
@@ -99,9 +144,9 @@ def main() -> int:
         for minute in range(1, max(1, round(asked.minutes)) + 1):
             print(_minute(loop, minute, min(60.0, asked.minutes * 60), Path(folder)), flush=True)
         states, size = ledger.state_bytes()
-        print(
-            f"\n{states} states, {size // max(1, states):,} bytes a state; trouble: {loop.trouble or 'none'}"
-        )
+        each = size // max(1, states)
+        print(f"\n{states} states, {each:,} bytes a state; jobs let go: {loop.register.let_go:,}")
+        print(f"trouble: {loop.trouble or 'none'}")
     return 1 if loop.trouble else 0
 
 

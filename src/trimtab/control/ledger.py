@@ -54,7 +54,7 @@ class Ledger:
         self.versions = Versions()
         self._last = self._read(ask.last_number) if write else 0
         self._doubtful: Entry | None = None
-        self._known: set[str] = set()  # parts that are there
+        self._known: frozenset[str] = frozenset()  # parts of the last state: they are there
 
     @classmethod
     def open(cls, url: str, *, write: bool = True) -> Ledger:
@@ -137,7 +137,8 @@ class Ledger:
             self._doubtful = entry
             ask.insert(connection, entry, text)
             ask.insert_parts(connection, entry.number, new)
-        self._known |= new.keys()
+        if parts:
+            self._known = frozenset(parts)
         self._last, self._doubtful = entry.number, None
         return entry
 
@@ -189,7 +190,7 @@ class Ledger:
     def retain(self, before_ms: int, folder: Path, days: int | None = None) -> tuple[Export, ...]:
         """Move long entries of whole days (UTC) that ended by `before_ms` to files, see `retention`."""
         with self._lock:
-            self._known.clear()
+            self._known = frozenset()
             return retain(self._store, before_ms, folder, days)
 
     def _read(self, question: Callable[[sa.Connection], T]) -> T:

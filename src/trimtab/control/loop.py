@@ -199,13 +199,15 @@ class Loop:
         self._clocks = self.changer.at_ms, own_ms
 
     def _hear(self) -> None:
+        """Take the events so far; the few that happen while they are read are left to the next look."""
         taken = 0
         while taken < _EVENTS_A_TICK:
             events = self._adapter.events(self.register.after, _EVENTS_AT_ONCE)
-            before = self.register.latest
+            before = self.register.events
             self.register.hear(events)
             taken += len(events)
-            if self.register.latest == before:
+            new = self.register.events - before
+            if not new or 2 * new < len(events):
                 return
 
     # ---- rounds ----------------------------------------------------------------------------------
@@ -271,11 +273,17 @@ class Loop:
         identity = self._adapter.identity()
         self.changer.writes = identity.writes
         check_held(state, identity.cluster, self._plant.environment.placement)
-        self.register.see(state)
+        self._see(state)
         self.seen = state
         sight = self.register.sight(state, identity.cluster)
         self.past = sight.past
         return sight
+
+    def _see(self, state: State) -> None:
+        before = self.register.let_go
+        self.register.see(state)
+        if gone := self.register.let_go - before:
+            self._say("let_go", {"jobs": gone, "known": len(self.register), "why": "no more are remembered"})
 
     def _scene(self, sight: Sight, knobs: Knobs) -> Scene:
         plant = self._plant
@@ -348,7 +356,7 @@ class Loop:
         if abs(self.changer.at_ms - state.snapshot.now_ms) > self.orders.safety.state_age_max_ms:
             return
         try:
-            self.register.see(state)
+            self._see(state)
         except Torn:
             return
         sight = self.register.sight(state, self._adapter.identity().cluster)

@@ -95,6 +95,12 @@ def metrics_text(loop: Loop, now_ms: int) -> str:
     )
     text.one("events_total", "counter", "Job events taken, each once.", loop.register.events)
     text.one("jobs_known", "gauge", "Jobs remembered.", len(loop.register))
+    text.one(
+        "jobs_let_go_total",
+        "counter",
+        "Jobs forgotten sooner than by their age, for want of room.",
+        loop.register.let_go,
+    )
     _add_state(text, loop)
     _add_gains(text, loop)
     return "\n".join(text.lines) + "\n"

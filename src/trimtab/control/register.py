@@ -2,12 +2,18 @@
 
 Events may come twice, late or out of order. Each is taken once, by its number, and a job is what all of its
 events together say, whatever their order. A state says who is there; where it contradicts events, it counts.
+
+Of a job that has ended and of which no event is taken any more, only what it came to is kept. There is room
+for `ENDED_MAX` of those that are not there any more; beyond that the oldest are let go, and counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import sys
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,17 +22,24 @@ from trimtab.control.adapter import JobEvent, State
 from trimtab.control.sight import Sight
 from trimtab.curve import FULL_SPEED_PPM
 from trimtab.errors import TrimtabError
-from trimtab.forecast.durations import HistoryEstimator
+from trimtab.forecast.durations import KEEP_JOBS, HistoryEstimator
 from trimtab.forecast.history import MEMORY_MS, NEVER_MS, Integers, Past
 from trimtab.job import JobFacts, JobState, JobView
 
 # Numbers of events so far behind the latest one are taken to have been seen.
 WINDOW = 4096
 
+# Jobs that are remembered although they are not there any more: four weeks of the busiest trace known to us
+# have 46,000. When there are more, the oldest quarter is let go: parts of states stay the same for as long.
+ENDED_MAX = 65_536
+_KEPT_OF_FOUR = 3
+
 # A state lacks jobs now and then that ended a moment ago; more than this share is a torn one.
 _LACKING_MAX = 0.1
 
 _MOVES = {"start": 1, "preempt": 0, "finish": 0, "cancel": 0}
+
+_NEVER_MOVED: frozenset[tuple[int, int, bool]] = frozenset()
 
 
 class Torn(TrimtabError):
@@ -39,34 +52,49 @@ class _Known:
 
     serial: int
     facts: JobFacts | None = None
-    moves: set[tuple[int, int, bool]] = field(default_factory=set)  # time, event, whether it runs from then
+    moves: frozenset[tuple[int, int, bool]] = _NEVER_MOVED  # time, event, whether it runs from then
     ended_ms: int = NEVER_MS
     cancelled: bool = False
     ran_ms: int | None = None  # as the scheduler said of a completed job
-    seen_ms: int | None = None  # of the last state that held it
-    done_ms: int = 0  # work done by then
+    done_ms: int = 0  # work done as the last state that held it had it; all of it, once that is settled
     vanished: bool = False  # it was there, is not any more, and nobody said how it ended
 
     def worked_ms(self, now_ms: int) -> int:
-        """Return how long it has run by an instant, as its events have it."""
+        """Return how long it has run by an instant, as its events have it, and no less than was seen."""
         total_ms, since_ms = 0, None
         for time_ms, _, runs in sorted(self.moves):
             if since_ms is not None:
                 total_ms += max(0, min(time_ms, now_ms) - since_ms)
             since_ms = time_ms if runs and time_ms < now_ms else None
-        return total_ms if since_ms is None else total_ms + now_ms - since_ms
+        if since_ms is not None:
+            total_ms += now_ms - since_ms
+        return max(total_ms, self.done_ms)
+
+    def heard_ms(self) -> int:
+        """Return when it was submitted, or, where nobody has told, its first event."""
+        return self.facts.submit_ms if self.facts else min(self.moves)[0]
+
+    def settle(self) -> None:
+        """Keep what it ran in place of the events that say so."""
+        self.done_ms, self.moves = self.worked_ms(self.ended_ms), _NEVER_MOVED
 
 
 class Register:
     """All jobs heard of within the memory, and what they say at an instant.
 
+    Args:
+        ended_max: How many are remembered that are not there any more.
+
     Attributes:
         after: The number after which the scheduler is to be asked for events; some come twice.
         events: How many were taken, each once.
+        let_go: How many jobs were forgotten sooner than by their age, for want of room.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ended_max: int = ENDED_MAX) -> None:
+        self._ended_max, self.let_go = ended_max, 0
         self._jobs: dict[str, _Known] = {}
+        self._unsettled: deque[tuple[int, str]] = deque()  # jobs that have ended, by the number that says so
         self._numbers: set[int] = set()
         self._latest = 0
         self._serial = 0
@@ -74,7 +102,7 @@ class Register:
         self._numbered = 0
         self._missed: frozenset[str] = frozenset()
         self._unlearned: list[str] = []  # jobs that have completed, of which estimates have not learned yet
-        self._estimator = HistoryEstimator()
+        self._estimator = HistoryEstimator(min(KEEP_JOBS, ended_max))
         self.events = 0
 
     def __len__(self) -> int:
@@ -100,17 +128,31 @@ class Register:
             self.events += 1
         if len(self._numbers) > 2 * WINDOW:
             self._numbers = {number for number in self._numbers if number > self._latest - WINDOW}
+        self._settle()
+
+    def _settle(self) -> None:
+        """Keep less of the jobs that have ended and of which no event before the end can come any more."""
+        while self._unsettled and self._unsettled[0][0] <= self._latest - WINDOW:
+            _, label = self._unsettled.popleft()
+            job = self._jobs.get(label)
+            if job is None:
+                continue
+            if job.facts is None:
+                del self._jobs[label]  # nobody will ever say what it was
+            else:
+                job.settle()
 
     def _take(self, event: JobEvent) -> None:
         job = self._job(event.label)
         if event.facts is not None:
-            job.facts = event.facts._replace(label=event.label)
+            job.facts = _shared(event.facts, event.label)
         if event.kind == "submit":
             return
-        job.moves.add((event.time_ms, event.number, bool(_MOVES[event.kind])))
+        job.moves |= {(event.time_ms, event.number, bool(_MOVES[event.kind]))}
         if event.kind in ("finish", "cancel"):
             job.ended_ms, job.cancelled = event.time_ms, event.kind == "cancel"
             job.ran_ms = event.ran_ms
+            self._unsettled.append((event.number, event.label))
             if event.kind == "finish":
                 self._unlearned.append(event.label)
 
@@ -132,8 +174,8 @@ class Register:
             raise Torn("the state names a job twice: nothing is decided on it")
         for label, job in zip(state.labels, jobs, strict=True):
             known = self._job(label)
-            known.facts = known.facts or job.facts._replace(label=label)
-            known.seen_ms, known.done_ms, known.vanished = now_ms, job.done // FULL_SPEED_PPM, False
+            known.facts = known.facts or _shared(job.facts, label)
+            known.done_ms, known.vanished = job.done // FULL_SPEED_PPM, False
         lacking = self._lacking(state)
         again, self._missed = lacking & self._missed, lacking
         for label in again:
@@ -143,7 +185,7 @@ class Register:
                 f"the state lacks {len(lacking)} jobs that ought to be there: nothing is decided on it"
             )
         self._learn(now_ms)
-        self.forget(now_ms)
+        self.forget(now_ms, state.labels)
 
     def _learn(self, now_ms: int) -> None:
         """Let estimates learn of the jobs that completed by an instant, in the order in which they did."""
@@ -167,19 +209,24 @@ class Register:
             and label not in there
         )
 
-    def forget(self, now_ms: int) -> None:
-        """Drop what is older than the memory and not there any more, and the numbers of its labels."""
-        before_ms = now_ms - MEMORY_MS
-        old = [
-            label
+    def forget(self, now_ms: int, there: Collection[str] = ()) -> None:
+        """Drop jobs that are not there any more: those older than the memory, and what there is no room for.
+
+        The numbers of their labels go with them.
+        """
+        still = set(there)
+        gone = sorted(
+            (job.heard_ms(), label)
             for label, job in self._jobs.items()
-            if job.facts is not None
-            and job.facts.submit_ms < before_ms
-            and (job.ended_ms < now_ms or job.vanished)
-        ]
-        for label in old:
+            if (job.facts is None or job.ended_ms < now_ms or job.vanished) and label not in still
+        )
+        count = bisect_left(gone, (now_ms - MEMORY_MS, ""))
+        if len(gone) - count > self._ended_max:
+            old, count = count, len(gone) - self._ended_max * _KEPT_OF_FOUR // 4
+            self.let_go += count - old
+        for _, label in gone[:count]:
             del self._jobs[label]
-        if old:
+        if count:
             kept = {key for job in self._jobs.values() if job.facts for key in _label_keys(job.facts)}
             self._labels = {key: number for key, number in self._labels.items() if key in kept}
 
@@ -251,7 +298,13 @@ def _ran_ms(job: _Known, there: JobView | None, now_ms: int, ended: bool) -> int
         return there.done // FULL_SPEED_PPM
     if ended and job.ran_ms is not None:
         return job.ran_ms
-    return max(job.worked_ms(min(now_ms, job.ended_ms)), job.done_ms)
+    return job.worked_ms(min(now_ms, job.ended_ms))
+
+
+def _shared(facts: JobFacts, label: str) -> JobFacts:
+    """Return a job's facts under its label, with texts that other jobs have too as the same objects."""
+    vc, user, name = (text and sys.intern(text) for text in (facts.vc, facts.user, facts.name))
+    return facts._replace(label=label, vc=vc, user=user, name=name)
 
 
 def _label_keys(facts: JobFacts) -> list[tuple[str, str]]:

@@ -39,6 +39,7 @@ def status_of(loop: Loop, now_ms: int) -> dict[str, Any]:
             "losses_in_a_row": standing.losses,
         },
         "jobs_known": len(loop.register),
+        "jobs_let_go": loop.register.let_go,
         "events": loop.register.events,
     }
 
