@@ -7,7 +7,6 @@ import json
 import math
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,25 +57,6 @@ def test_entries_come_back_as_they_were_written(ledger: Ledger, url: str) -> Non
         assert again.append("start", {}, at_ms=0).number == len(KINDS) + 1
 
 
-def test_a_change_is_open_until_its_outcome_is_known(ledger: Ledger) -> None:
-    assert ledger.open_changes() == ()
-    assert ledger.last_confirmed() is None
-    for key, outcome in {
-        "a": "confirmed",
-        "b": "unknown",
-        "c": None,
-        "d": "rolled_back",
-        "e": "refused",
-    }.items():
-        change(ledger, key, outcome)
-    assert [entry.key for entry in ledger.open_changes()] == ["b", "c"]
-    confirmed = ledger.last_confirmed()
-    assert confirmed is not None
-    assert (confirmed.key, confirmed.kind, confirmed.outcome) == ("a", "read_back", "confirmed")
-    ledger.append("read_back", {"outcome": "confirmed"}, at_ms=9, key="b")
-    assert [entry.key for entry in ledger.open_changes()] == ["c"]
-
-
 @pytest.mark.parametrize(
     ("kind", "body", "key", "said"),
     [
@@ -95,20 +75,6 @@ def test_what_is_no_entry_is_not_written(ledger: Ledger, kind, body, key, said) 
         ledger.append(kind, body, at_ms=0, key=key)
     assert len(ledger.entries()) == 3
     assert ledger.append("stop", {}, at_ms=0).number == 4
-
-
-def test_samples_of_other_versions_are_counted_and_left_out(ledger: Ledger) -> None:
-    first, second = Versions(policy="1"), Versions(policy="1", model="m")
-    for versions, count in ((first, 3), (second, 2), (replace(first, trimtab="0.0"), 1)):
-        ledger.versions = versions
-        for number in range(count):
-            ledger.append("trial", {"cost": number}, at_ms=0)
-        ledger.append("verdict", {}, at_ms=0)
-    found = ledger.samples(second)
-    assert [entry.body["cost"] for entry in found.entries] == [0, 1]
-    assert {entry.versions for entry in found.entries} == {second}
-    assert found.note() == "4 of 6 trials are of other versions and left out"
-    assert ledger.samples(Versions(graph="g")).left_out == 6
 
 
 def test_a_journal_of_the_first_schema_is_brought_up_to_date(url: str) -> None:
@@ -240,13 +206,13 @@ def test_old_days_move_to_files_and_what_recovery_needs_stays(
 ) -> None:
     days(ledger, monkeypatch)
     written = ledger.entries()
-    open_before, confirmed = ledger.open_changes(), ledger.last_confirmed()
     assert ledger.retain(11 * DAY_MS - 1, tmp_path / "old") == ()  # that day is not over
     (first,) = ledger.retain(12 * DAY_MS + 5, tmp_path / "old", days=1)
     moved = (first, *ledger.retain(12 * DAY_MS + 5, tmp_path / "old"))
     assert [(export.entries, export.kept) for export in moved] == [(1, 0), (1, 0)]
     assert [entry.number for entry in ledger.entries()] == [*range(1, 11), 13]
-    assert (ledger.open_changes(), ledger.last_confirmed()) == (open_before, confirmed)
+    assert [entry.key for entry in ledger.entries(kinds=("intent",))] == ["done", "refused", "open"]
+    assert [entry.outcome for entry in ledger.entries(kinds=("read_back",))] == ["confirmed", "refused"]
     assert ledger.retain(12 * DAY_MS, tmp_path / "old") == ()
     filed = {}
     for export in moved:

@@ -85,21 +85,6 @@ class Entry:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """Trials of one version of everything, oldest first, and how many of other versions there are."""
-
-    entries: tuple[Entry, ...]
-    left_out: int
-
-    def note(self) -> str:
-        """Return what is to be said about those that were left out."""
-        total = len(self.entries) + self.left_out
-        return (
-            f"{self.left_out} of {total} trials are of other versions and left out" if self.left_out else ""
-        )
-
-
 def body_text(kind: EntryKind, body: Mapping[str, Any], key: str | None) -> str:
     """Return the JSON text of an entry's body; a number that is not finite becomes null.
 
@@ -239,27 +224,3 @@ def entries_after(
     """Return at most so many entries with larger numbers, of these kinds, oldest first."""
     query = sa.select(ENTRIES).where(ENTRIES.c.number > after).order_by(ENTRIES.c.number).limit(limit)
     return selected(connection, query if kinds is None else query.where(ENTRIES.c.kind.in_(sorted(kinds))))
-
-
-def open_changes(connection: sa.Connection) -> tuple[Entry, ...]:
-    """Return the intents that have no outcome, oldest first."""
-    later = ENTRIES.alias()
-    closed = sa.exists().where(later.c.key == ENTRIES.c.key, later.c.outcome.in_(CLOSING))
-    query = sa.select(ENTRIES).where(ENTRIES.c.kind == "intent", ~closed).order_by(ENTRIES.c.number)
-    return selected(connection, query)
-
-
-def last_confirmed(connection: sa.Connection) -> Entry | None:
-    """Return the last entry whose outcome is that what was desired is in force."""
-    query = sa.select(ENTRIES).where(ENTRIES.c.outcome == "confirmed")
-    found = selected(connection, query.order_by(ENTRIES.c.number.desc()).limit(1))
-    return found[0] if found else None
-
-
-def samples(connection: sa.Connection, versions: Versions) -> Samples:
-    """Return the trials that were made by exactly these versions, and count the others."""
-    trials = ENTRIES.c.kind == "trial"
-    total = connection.scalar(sa.select(sa.func.count()).where(trials)) or 0
-    query = sa.select(ENTRIES).where(trials, ENTRIES.c.versions == _versions_text(versions))
-    found = selected(connection, query.order_by(ENTRIES.c.number))
-    return Samples(found, total - len(found))

@@ -27,7 +27,7 @@ try:
 
     from trimtab.control import entries as ask
     from trimtab.control.changer import NOTHING
-    from trimtab.control.entries import Entry, EntryKind, Samples, Versions
+    from trimtab.control.entries import Entry, EntryKind, Versions
     from trimtab.control.retention import Export, exported, retain
     from trimtab.control.store import Store
 except ImportError as missing:  # SQLAlchemy and Alembic are optional
@@ -35,7 +35,7 @@ except ImportError as missing:  # SQLAlchemy and Alembic are optional
         f"the loop's journal needs {missing.name}; pip install 'trimtab[serve]'; nothing was opened."
     ) from None
 
-__all__ = ["Entry", "EntryKind", "Export", "Ledger", "Samples", "Versions"]
+__all__ = ["Entry", "EntryKind", "Export", "Ledger", "Versions"]
 
 T = TypeVar("T")
 
@@ -174,18 +174,6 @@ class Ledger:
     def learned(self, model: str | None, graph: str | None) -> None:
         """Write with the entries from now on which model and causal graph they were made by."""
         self.versions = replace(self.versions, model=model, graph=graph)
-
-    def open_changes(self) -> tuple[Entry, ...]:
-        """Return the intents that have no outcome, oldest first."""
-        return self._read(ask.open_changes)
-
-    def last_confirmed(self) -> Entry | None:
-        """Return the last entry that says that a setting was found in force as desired."""
-        return self._read(ask.last_confirmed)
-
-    def samples(self, versions: Versions) -> Samples:
-        """Return the trials made by exactly these versions; those of others are counted, never mixed in."""
-        return self._read(lambda connection: ask.samples(connection, versions))
 
     def retain(self, before_ms: int, folder: Path, days: int | None = None) -> tuple[Export, ...]:
         """Move long entries of whole days (UTC) that ended by `before_ms` to files, see `retention`."""

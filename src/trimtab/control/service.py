@@ -127,22 +127,45 @@ class Service:
             )
             self.journal.versions = Versions(**decided_by(settings.scheduler.policy))
             self.loop.start(told_of(settings))
+            self.status: dict[str, Any] = {}
+            self.metrics = ""
+            self.told, self._told_s = 0, wall_s()
+            self._retain_s = self._told_s
+            self.recent = Recent(self.journal)
+            self._show_first()
         except BaseException:
             self.journal.close()
             raise
-        self.status: dict[str, Any] = {}
-        self.metrics = ""
-        self.recent = Recent(self.journal)
-        self.told, self._told_s = 0, wall_s()
-        self._retain_s = self._told_s
-        self._publish()
 
     def _search(self, work: Callable[[], Any]) -> Future[Any]:
         found = self._searcher.submit(work)
         found.add_done_callback(lambda _: self._wishes.put(_Wish("look")))
         return found
 
+    def _show_first(self) -> None:
+        """Show how things stand for the first time.
+
+        Raises:
+            ConfigError: If that cannot be shown, for whatever reason.
+        """
+        try:
+            self._show()
+        except Exception as failure:
+            why = f"what it holds cannot be shown ({_named(failure)})"
+            raise ConfigError(f"{self.journal.name}: {why}; nothing was started.") from failure
+
     def _publish(self) -> None:
+        """Show how things stand; where that fails, what is shown grows old, and the loop goes on."""
+        before = self.loop.trouble.pop("page", None)
+        try:
+            self._show()
+        except Exception as failure:  # whatever it is, it is no reason to leave the scheduler unwatched
+            sentence = f"cannot be brought up to date ({_named(failure)})"
+            self.loop.trouble["page"] = sentence
+            if sentence != before:
+                log("trouble", {"about": "page", "sentence": sentence})
+
+    def _show(self) -> None:
         now_ms = self._clock()
         told = {"settings": str(self._path), "digest": self.settings.digest, "refused": self._refused or None}
         self.status = {**plain(status_of(self.loop, now_ms)), "settings": told}
@@ -258,8 +281,7 @@ class Service:
         return f"settings {self.settings.digest} are in use"
 
     def _unforeseen(self, failure: Exception) -> str:
-        why = " ".join(f"{type(failure).__name__}: {failure}".split())
-        return f"{self._path}: {why}; nothing was changed."
+        return f"{self._path}: {_named(failure)}; nothing was changed."
 
     def _adopt(self, found: Settings) -> None:
         """Go by other settings from now on.
@@ -274,6 +296,11 @@ class Service:
         searches = searches_of(found, plant) if searches_anew(self.settings, found, plant) else None
         self.loop.adopt(found.orders, searches, found.digest, found.asked)
         self.settings = found
+
+
+def _named(failure: Exception) -> str:
+    """Return what failed as one line."""
+    return " ".join(f"{type(failure).__name__}: {failure}".split())
 
 
 def decided_by(policy: str) -> dict[str, str]:
