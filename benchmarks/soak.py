@@ -139,7 +139,7 @@ def main() -> int:
         loop.start({})
         print(
             "minute  events/s   jobs known  memory MiB  journal MiB  rounds"
-            "  tick ms p50  p95  decision ms p50  p95"
+            "  tick ms p50     p95  decision ms p50     p95"
         )
         for minute in range(1, max(1, round(asked.minutes)) + 1):
             print(_minute(loop, minute, min(60.0, asked.minutes * 60), Path(folder)), flush=True)
@@ -166,7 +166,7 @@ def _minute(loop: Loop, minute: int, seconds: float, folder: Path) -> str:
     size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20
     return (
         f"{minute:>6}{rate:>10.1f}{len(loop.register):>13,}{_memory_mib():>12.1f}{size:>13.1f}{rounds:>8}"
-        f"{_at(plain, 50):>13.0f}{_at(plain, 95):>5.0f}{_at(deciding, 50):>17.0f}{_at(deciding, 95):>5.0f}"
+        f"{_at(plain, 50):>13.0f}{_at(plain, 95):>8.0f}{_at(deciding, 50):>17.0f}{_at(deciding, 95):>8.0f}"
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import logging
 import socket
 import threading
@@ -14,12 +12,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 import scheduler_process
+from certificates import issued
 from trimtab.control import grpc_server, wire
 from trimtab.control import scheduler_pb2 as pb
 from trimtab.control.adapter import Adapter, Change, Identity, Receipt, Refused, State, Unreachable
@@ -372,47 +367,6 @@ def test_an_empty_token_lets_nobody_in() -> None:
 
 
 # ---- certificates ------------------------------------------------------------------------------------
-
-
-def issued(*, host: str = "127.0.0.1", days: tuple[int, int] = (-1, 1)) -> tuple[Certificate, bytes]:
-    """Return a server's certificate, valid between two days from now, and its issuer's."""
-    now = datetime.datetime.now(datetime.UTC)
-    issuer_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuer of the test")])
-    issuer = (
-        _certificate(issuer_name, issuer_name, issuer_key, now, (-400, 400))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(issuer_key, hashes.SHA256())
-    )
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "scheduler")])
-    known_as = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
-    chain = (
-        _certificate(name, issuer_name, key, now, days)
-        .add_extension(known_as, critical=False)
-        .sign(issuer_key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return Certificate(chain.public_bytes(pem), secret), issuer.public_bytes(pem)
-
-
-def _certificate(
-    name: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime.datetime,
-    days: tuple[int, int],
-) -> x509.CertificateBuilder:
-    first, last = (now + datetime.timedelta(days=day) for day in days)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(first)
-        .not_valid_after(last)
-    )
 
 
 def test_over_tls_a_change_goes_through() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import math
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -102,16 +103,21 @@ def _asked(config: Path, name: str, body: Mapping[str, str] | None = None) -> di
     Raises:
         ConfigError: If it refuses. InputError: if it does not answer.
     """
-    from trimtab.control.settings import address_of
+    from trimtab.control.authority import trusting
+    from trimtab.control.settings import server_of
 
-    address, tokens = address_of(config)
-    token = tokens.write or tokens.read
+    server, tokens = server_of(config)
+    address, is_tls = server.listen, server.certificate_file is not None
+    token, scheme = tokens.write or tokens.read, "https" if is_tls else "http"
     asking = request.Request(
-        f"http://{address}/{name}",
+        f"{scheme}://{address}/{name}",
         data=None if body is None else json.dumps(body).encode(),
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
-    opener = request.build_opener(request.ProxyHandler({}))  # the token is for the server alone
+    ways: list[request.BaseHandler] = [request.ProxyHandler({})]  # the token is for the server alone
+    if is_tls:
+        ways.append(request.HTTPSHandler(context=trusting(server.ca_file)))
+    opener = request.build_opener(*ways)
     try:
         with opener.open(asking, timeout=_ANSWER_S) as answer:
             found: dict[str, Any] = json.loads(answer.read(_ANSWER_MAX))
@@ -120,6 +126,9 @@ def _asked(config: Path, name: str, body: Mapping[str, str] | None = None) -> di
         raise ConfigError(_sentence(refusal)) from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "reason", problem)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            why = reason.verify_message.rstrip(".")
+            raise InputError(f"{address}: its certificate is not good ({why}); nothing was asked.") from None
         raise InputError(f"{address}: no `trimtab serve` answers there ({reason}).") from None
 
 

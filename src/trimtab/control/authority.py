@@ -5,7 +5,9 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
+import ssl
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from trimtab.errors import ConfigError
@@ -68,6 +70,51 @@ class Certificate:
 
     chain: bytes
     key: bytes = field(repr=False)
+
+
+def check_private(what: str, path: Path) -> None:
+    """Refuse a file with a secret that others on this machine can read.
+
+    Raises:
+        ConfigError: If so. OSError: if it is not there.
+    """
+    if path.stat().st_mode & 0o077:
+        raise ConfigError(f"{what} {path}: others can read it; chmod 600 it; nothing was started.")
+
+
+def check_certificate(chain: Path, key: Path) -> None:
+    """Refuse a certificate that a server cannot prove itself with.
+
+    Raises:
+        ConfigError: If a file cannot be read or is none, the key is another one's, or others can read it.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        check_private("key file", key)
+        chain.open("rb").close()
+        context.load_cert_chain(chain, key, password=lambda: "")  # nobody is asked for one
+    except ssl.SSLError as problem:
+        is_others = problem.reason == "KEY_VALUES_MISMATCH"
+        why = "is not the key of" if is_others else "cannot be used with"
+        raise ConfigError(f"key file {key}: {why} certificate file {chain}; nothing was started.") from None
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise ConfigError(f"{problem.filename}: cannot be read ({reason}); nothing was started.") from None
+
+
+def trusting(issuer: Path | None) -> ssl.SSLContext:
+    """Return what a client checks a server's certificate with: its issuer's, or those the system trusts.
+
+    Raises:
+        ConfigError: If the file cannot be read, or has no certificate.
+    """
+    try:
+        return ssl.create_default_context(cafile=issuer)
+    except ssl.SSLError:
+        raise ConfigError(f"CA file {issuer}: has no certificate; nothing was asked.") from None
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise ConfigError(f"CA file {issuer}: cannot be read ({reason}); nothing was asked.") from None
 
 
 def check_address(

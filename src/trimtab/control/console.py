@@ -82,7 +82,15 @@ class Console:
             ),
         ]
         app = Starlette(routes=routes)
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            ssl_certfile=server.certificate_file,
+            ssl_keyfile=server.key_file,
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="trimtab-console", daemon=True)
 

@@ -104,7 +104,7 @@ class Service:
         from trimtab.control.recent import Recent
 
         self.settings = settings = read_settings(path)
-        settings.server.tokens()  # refused before the journal has an entry
+        settings.server.check()  # refused before the journal has an entry
         self._path, self._wishes = path, queue.SimpleQueue[_Wish]()
         self._clock = Clock(settings.scheduler.pace)
         self._refused = ""

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 from trimtab.cluster import PLACEMENTS, Cluster, Placement
 from trimtab.control.advising import LINES, Searching
-from trimtab.control.authority import Tokens, check_address, check_token
+from trimtab.control.authority import Tokens, check_address, check_certificate, check_private, check_token
 from trimtab.control.guardrails import Guardrails
 from trimtab.control.orders import Orders
 from trimtab.control.safety import MODES, Mode, Safety, Step
@@ -68,11 +68,29 @@ class SchedulerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Where commands, metrics and the page are answered, and who may ask; see `authority`."""
+    """Where commands, metrics and the page are answered, and who may ask; see `authority`.
+
+    Attributes:
+        certificate_file, key_file: PEM, what it proves itself with; both None: no TLS.
+        ca_file: What those who ask check that against, None for what the system trusts.
+    """
 
     listen: str
     read_token_file: Path | None
     write_token_file: Path | None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    ca_file: Path | None = None
+
+    def check(self) -> None:
+        """Refuse tokens and certificates that cannot be served with.
+
+        Raises:
+            ConfigError: If there is one.
+        """
+        self.tokens()
+        if self.certificate_file is not None and self.key_file is not None:
+            check_certificate(self.certificate_file, self.key_file)
 
     def tokens(self) -> Tokens:
         """Read the tokens.
@@ -129,8 +147,7 @@ def read_token(path: Path | None) -> str:
     if path is None:
         return ""
     try:
-        if path.stat().st_mode & 0o077:
-            raise ConfigError(f"token file {path}: others can read it; chmod 600 it; nothing was started.")
+        check_private("token file", path)
         found = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as problem:
         reason = getattr(problem, "strerror", None) or "is no text"
@@ -346,13 +363,23 @@ def _file(table: _Table, key: str, folder: Path) -> Path | None:
 
 def _server(table: _Table, folder: Path) -> ServerSettings:
     listen = table.take("listen", _text, "127.0.0.1:8765")
+    certificate, key = _file(table, "certificate_file", folder), _file(table, "key_file", folder)
+    if (certificate is None) != (key is None):
+        missing = "certificate_file" if certificate is None else "key_file"
+        raise ConfigError(f"server.{missing} is missing: a certificate and its key go together")
     check_address(
-        listen, is_secret=False, what=f"server.listen = {listen!r:.60}", remedy="it must be 127.0.0.1"
+        listen,
+        is_secret=certificate is not None,
+        what=f"server.listen = {listen!r:.60}",
+        remedy="name server.certificate_file and server.key_file, or use 127.0.0.1",
     )
     found = ServerSettings(
         listen=listen,
         read_token_file=_file(table, "read_token_file", folder),
         write_token_file=_file(table, "write_token_file", folder),
+        certificate_file=certificate,
+        key_file=key,
+        ca_file=_file(table, "ca_file", folder),
     )
     table.done()
     return found
@@ -419,7 +446,7 @@ def _searching(table: _Table, line: str, rails: Guardrails, seed: int) -> Search
     return Searching(line=line, tuning=tuning, rails=rails, forecasting=forecasting, seed=seed)
 
 
-def address_of(path: Path) -> tuple[str, Tokens]:
+def server_of(path: Path) -> tuple[ServerSettings, Tokens]:
     """Return where a running server of a settings file answers, and what to show it.
 
     Raises:
@@ -428,4 +455,4 @@ def address_of(path: Path) -> tuple[str, Tokens]:
     server = read_settings(path).server
     files = server.read_token_file, server.write_token_file
     read, write = (read_token(one) if one and os.access(one, os.R_OK) else "" for one in files)
-    return server.listen, Tokens(read, write)
+    return server, Tokens(read, write)
