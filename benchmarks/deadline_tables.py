@@ -46,7 +46,7 @@ VARIANTS = {
     "sensascale, hopeless kept in the order": "sensascale:hopeless=keep",
     "sensascale, explicit pairs": "sensascale:unit_mode=explicit",
     "+ rescues": "sensascale:preempt=rescue",
-    "+ promises": "sensascale-plus:order=lst,urgent=60,preempt=rescue,max_evictions=3",
+    "+ promises": "sensascale-plus:order=lst,preempt=rescue,max_evictions=3",
 }
 
 

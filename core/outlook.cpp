@@ -24,11 +24,8 @@ Outlook::Outlook(Ms now_ms, std::int64_t free, std::vector<std::pair<Ms, std::in
 Ms Outlook::earliest_ms(std::int32_t gpus, Ms length_ms) const {
     std::size_t start = 0;
     for (std::size_t place = 0; place < steps_.size(); ++place) {
-        if (steps_[place].free < gpus) {
-            start = place + 1;
-        } else if (place > start && steps_[place].time_ms >= steps_[start].time_ms + length_ms) {
-            break;
-        }
+        if (place > start && steps_[place].time_ms >= steps_[start].time_ms + length_ms) break;
+        if (steps_[place].free < gpus) start = place + 1;
     }
     return start < steps_.size() ? steps_[start].time_ms : FAR_MS;
 }
@@ -62,33 +59,45 @@ void Backfiller::start(Ms now_ms, Ms length_ms, std::int32_t gpus) {
     is_fresh_ = false;
 }
 
-bool Backfiller::is_safe(Ms now_ms, Ms length_ms, std::int32_t gpus, JobId id) {
-    if (blocked_.empty()) return true;
-    if (mode_ == SensaRules::Backfill::none || is_refused(gpus, length_ms)) return false;
+std::size_t Backfiller::kept_from(const Blocked& unit) const {
+    if (!unit.is_promised) return blocked_.size();
+    const auto end = std::find_if(blocked_.begin(), blocked_.end(), [](const Blocked& other) { return !other.is_promised; });
+    return static_cast<std::size_t>(end - blocked_.begin());
+}
+
+bool Backfiller::is_safe(Ms now_ms, const Blocked& unit) {
+    const std::size_t kept = kept_from(unit);
+    if (kept == 0) return true;
+    if (is_plain(unit)) return false;
     if (!is_fresh_) find_bounds();
     trial_ = outlook_;
-    trial_.take(now_ms, std::max<Ms>(1, length_ms), gpus);
-    for (std::size_t place = 0; place < bounds_ms_.size(); ++place) {
-        const Blocked& unit = blocked_[place];
-        if (unit.id == id) continue;
-        const Ms start_ms = trial_.earliest_ms(unit.gpus, unit.length_ms);
+    trial_.take(now_ms, unit.length_ms, unit.gpus);
+    for (std::size_t place = 0; place < std::min(kept, bounds_ms_.size()); ++place) {
+        const Blocked& other = blocked_[place];
+        if (other.id == unit.id) continue;
+        const Ms start_ms = trial_.earliest_ms(other.gpus, other.length_ms);
         if (start_ms > bounds_ms_[place]) {
-            const auto known = std::find_if(refused_.begin(), refused_.end(), [gpus](const auto& one) { return one.first == gpus; });
-            if (known == refused_.end()) {
-                refused_.emplace_back(gpus, length_ms);
-            } else {
-                known->second = std::min(known->second, length_ms);
-            }
+            if (!unit.is_promised) refuse(unit);
             return false;
         }
-        trial_.take(start_ms, unit.length_ms, unit.gpus);
+        trial_.take(start_ms, other.length_ms, other.gpus);
     }
     return true;
 }
 
-bool Backfiller::is_refused(std::int32_t gpus, Ms length_ms) const {
+void Backfiller::refuse(const Blocked& unit) {
+    const auto known =
+        std::find_if(refused_.begin(), refused_.end(), [&](const auto& one) { return one.first == unit.gpus; });
+    if (known == refused_.end()) {
+        refused_.emplace_back(unit.gpus, unit.length_ms);
+    } else {
+        known->second = std::min(known->second, unit.length_ms);
+    }
+}
+
+bool Backfiller::is_refused(const Blocked& unit) const {
     return std::any_of(refused_.begin(), refused_.end(),
-                       [=](const auto& one) { return one.first <= gpus && one.second <= length_ms; });
+                       [&](const auto& one) { return one.first <= unit.gpus && one.second <= unit.length_ms; });
 }
 
 // By when each unit that counts has to start: its earliest start, or later if it has slack.

@@ -38,6 +38,7 @@ struct Blocked {
     Ms length_ms;
     Ms latest_ms;
     JobId id;  // of its first job
+    bool is_promised;
 };
 
 class Backfiller {
@@ -60,24 +61,28 @@ public:
     void unblock(JobId id);
 
     // Whether it needs no outlook to see that a unit may start, or may not.
-    bool is_plain(std::int32_t gpus, Ms length_ms) const {
-        return blocked_.empty() || mode_ == SensaRules::Backfill::none || is_refused(gpus, length_ms);
+    bool is_plain(const Blocked& unit) const {
+        return kept_from(unit) == 0 ||
+               (!unit.is_promised && (mode_ == SensaRules::Backfill::none || is_refused(unit)));
     }
-    bool is_safe(Ms now_ms, Ms length_ms, std::int32_t gpus, JobId id);
+    bool is_safe(Ms now_ms, const Blocked& unit);
 
 private:
-    bool is_refused(std::int32_t gpus, Ms length_ms) const;
+    // How many units, from the first on, a unit has to respect: those with a promise need not respect the others.
+    std::size_t kept_from(const Blocked& unit) const;
+    bool is_refused(const Blocked& unit) const;
+    void refuse(const Blocked& unit);
     void find_bounds();
     Ms latest_ms(const Blocked& unit) const;
 
     SensaRules::Backfill mode_;
     std::int64_t reserve_ppm_;
     Outlook outlook_, trial_;
-    std::vector<Blocked> blocked_;
+    std::vector<Blocked> blocked_;  // those with a promise in front
     std::vector<Ms> bounds_ms_;
     bool has_outlook_ = false;
     bool is_fresh_ = false;  // the bounds are those of the present outlook
-    std::vector<std::pair<std::int32_t, Ms>> refused_;  // GPUs, shortest run time
+    std::vector<std::pair<std::int32_t, Ms>> refused_;  // without a promise: GPUs, shortest run time
 };
 
 }  // namespace trimtab

@@ -206,9 +206,7 @@ private:
             if (job->rank == Standing::deadline && view_.care(*job->job).note.empty()) fresh.push_back(job);
         }
         if (fresh.empty()) return;
-        std::sort(promised.begin(), promised.end(), [](const Rated* one, const Rated* other) {
-            return std::pair{one->latest_ms(), one->id()} < std::pair{other->latest_ms(), other->id()};
-        });
+        std::sort(promised.begin(), promised.end(), [](const Rated* one, const Rated* other) { return one->id() < other->id(); });
         Outlook plan = outlook();
         for (const Rated* const job : promised) plan.take(plan.earliest_ms(job->gpus(), job->left_ms), job->left_ms, job->gpus());
         for (Rated* const job : fresh) {
@@ -355,7 +353,7 @@ private:
         return has_started_;
     }
 
-    // Keep room for those who wait with a promise, whoever is visited first.
+    // Keep room for those who wait with a promise, in the order in which promises were made.
     void reserve() {
         std::vector<const Entry*> promised;
         for (const Entry& entry : queue_) {
@@ -363,24 +361,27 @@ private:
         }
         std::sort(promised.begin(), promised.end(), [](const Entry* one, const Entry* other) { return one->key < other->key; });
         if (promised.size() > RESERVED) promised.resize(RESERVED);
-        for (const Entry* const entry : promised) backfill_.block(blocked(entry->unit, entry->unit.lefts_ms()));
+        std::sort(promised.begin(), promised.end(),
+                  [](const Entry* one, const Entry* other) { return one->unit.first->id() < other->unit.first->id(); });
+        for (const Entry* const entry : promised) backfill_.block(blocked(entry->unit));
     }
 
     static bool is_promised(const Unit& unit) {
         return unit.first->is_promised || (unit.second != nullptr && unit.second->is_promised);
     }
 
-    static Blocked blocked(const Unit& unit, std::pair<Ms, Ms> lefts_ms) {
+    Blocked blocked(const Unit& unit) const {
+        const std::pair<Ms, Ms> lefts_ms = unit.lefts_ms();
         const Ms length_ms = std::max({std::int64_t{1}, lefts_ms.first, lefts_ms.second});
-        return {unit.gpus(), length_ms, unit.latest_ms(lefts_ms), unit.first->id()};
+        return {unit.gpus(), length_ms, unit.latest_ms(lefts_ms), unit.first->id(), rules_.admits && is_promised(unit)};
     }
 
     // Start a unit, or let it wait; return whether all of it has started.
     bool visit(const Entry& entry) {
         const Unit& unit = entry.unit;
-        const std::pair<Ms, Ms> lefts_ms = unit.lefts_ms();
+        const Blocked waiting = blocked(unit);
         if (find_places(unit, entry.key.rank)) {
-            if (is_urgent(entry) || is_safe(unit, std::max(lefts_ms.first, lefts_ms.second))) {
+            if (is_urgent(entry.key) || is_safe(waiting)) {
                 backfill_.unblock(unit.first->id());
                 const bool is_whole = found_.size() == (unit.second == nullptr ? 1U : 2U);
                 start(unit, is_whole);
@@ -390,29 +391,27 @@ private:
             backfill_.unblock(unit.first->id());
             return unit.second == nullptr;
         }
-        block(entry, lefts_ms);
+        block(entry, waiting);
         return false;
     }
 
-    bool is_safe(const Unit& unit, Ms length_ms) {
-        if (!backfill_.has_outlook() && !backfill_.is_plain(unit.gpus(), length_ms)) backfill_.look(outlook());
-        return backfill_.is_safe(now_ms_, length_ms, unit.gpus(), unit.first->id());
+    bool is_safe(const Blocked& unit) {
+        if (!backfill_.has_outlook() && !backfill_.is_plain(unit)) backfill_.look(outlook());
+        return backfill_.is_safe(now_ms_, unit);
     }
 
-    // Whether a unit starts whoever else waits; beside promises only those who have one do.
-    bool is_urgent(const Entry& entry) const {
-        if (rules_.order == SensaRules::Order::srtf) return entry.key.rank == Standing::deadline;
-        if (rules_.order != SensaRules::Order::lst || entry.key.rank != Standing::deadline) return false;
-        if (entry.key.key > now_ms_ + rules_.urgent_ms) return false;
-        return !rules_.admits || is_promised(entry.unit);
+    // Whether a unit starts whoever else waits; by latest start nobody does beside promises.
+    bool is_urgent(const Key& key) const {
+        if (key.rank != Standing::deadline || rules_.order == SensaRules::Order::srtf) return key.rank == Standing::deadline;
+        const bool knows_urgent = rules_.order == SensaRules::Order::lst && !rules_.admits;
+        return knows_urgent && key.key <= now_ms_ + rules_.urgent_ms;
     }
 
-    void block(const Entry& entry, std::pair<Ms, Ms> lefts_ms) {
+    void block(const Entry& entry, const Blocked& unit) {
         const bool waits = rules_.order == SensaRules::Order::fifo || entry.key.rank == Standing::deadline;
-        const bool has_room = blocked_ < rules_.depth && !(rules_.admits && is_promised(entry.unit));
-        if (!waits || !has_room) return;
+        if (!waits || unit.is_promised || blocked_ >= rules_.depth) return;
         ++blocked_;
-        backfill_.block(blocked(entry.unit, lefts_ms));
+        backfill_.block(unit);
     }
 
     void start(const Unit& unit, bool is_whole) {

@@ -57,6 +57,13 @@ def test_who_comes_first_is_answered_first():
     assert answer(BUSY.replace("B 1 ", "B 10 "), 10, 4, 60).start_ms == minutes(160)
 
 
+def test_a_gap_before_a_promise_is_found():
+    """Two GPUs are free until A ends at 100, when B takes all four: 90 minutes fit before it, 91 do not."""
+    table = BUSY.replace("A 0 100 4", "A 0 100 2")
+    assert answer(table, 10, 2, 90) == Answer(None, minutes(10), minutes(105))
+    assert answer(table, 10, 2, 91).start_ms == minutes(160)
+
+
 def test_fewer_gpus_start_sooner():
     """A holds two GPUs until 100. Four for 30 end at 130; two would be free now, and end at 10 + 60 = 70;
     three would wait for A as four do."""

@@ -277,16 +277,57 @@ def test_a_promise_is_kept_against_later_urgent_jobs():
     assert run(jobs(table)).records[2].first_start_ms == 100 * 60_000
 
 
+@pytest.mark.parametrize("order", ["lst", "edf"])
+def test_who_was_refused_holds_up_no_promise(order):
+    """F finds room at 100 and would end at 150, too late: refused. P, promised 250, takes the two free GPUs
+    at 2, though F, with hope until 90, is looked at first and could then start at 122 only."""
+    table = """
+        R 0 100 2 - 1000
+        F 1 50  4 - 140
+        P 2 120 2 - 250
+    """
+    engine = run(jobs(table), "sensascale-plus", {"order": order, "preempt": "off"})
+    assert [record.promise_ms is not None for record in engine.records] == [True, False, True]
+    assert spans_min(engine) == {"R": (0, 100), "F": (122, 172), "P": (2, 122)}
+
+
+@pytest.mark.parametrize("backfill", ["lst", "conservative", "none"])
+def test_a_later_promise_breaks_no_earlier_one(backfill):
+    """W is promised 21, for it runs from 5 to 6; B, promised 34 behind it, must start by 14, W by 20. With B
+    first, at 2, W would have to wait until 22."""
+    table = """
+        A 0 5  1 - -
+        W 1 1  4 - 21
+        B 2 20 2 - 34
+    """
+    knobs = {"order": "lst", "preempt": "off", "backfill": backfill}
+    engine = run(jobs(table), "sensascale-plus", knobs)
+    assert spans_min(engine) == {"A": (0, 5), "W": (5, 6), "B": (6, 26)}
+
+
 def test_safety_with_several_blocked_units():
     """8 GPUs, 2 free; 6 more come at 60. The first unit takes all 8 from 60 to 160, the second 4 from 160 on:
     it must start by 170. What takes a GPU until 75 moves both by 15 (refused), until 70 by 10 (safe)."""
     outlook = Outlook.of(0, 2, [(60, 6)])
     backfill = Backfill("lst", 0, outlook, [Blocked(8, 100, 75), Blocked(4, 50, 170)])
-    assert backfill.is_safe(0, 70, 1)
-    assert not backfill.is_safe(0, 75, 1)
-    assert not backfill.is_safe(0, 80, 2)
-    assert Backfill("lst", 100_000, outlook, [Blocked(8, 100, 75)]).is_safe(0, 65, 1)
-    assert not Backfill("lst", 100_000, outlook, [Blocked(8, 100, 75)]).is_safe(0, 66, 1)
+    assert backfill.is_safe(0, Blocked(1, 70, None))
+    assert not backfill.is_safe(0, Blocked(1, 75, None))
+    assert not backfill.is_safe(0, Blocked(2, 80, None))
+    wary = Backfill("lst", 100_000, outlook, [Blocked(8, 100, 75)])
+    assert wary.is_safe(0, Blocked(1, 65, None))
+    assert not wary.is_safe(0, Blocked(1, 66, None))
+
+
+def test_promised_units_respect_each_other_alone():
+    """Two of 4 GPUs are free, the others come at 60. With a promise: 4 GPUs from 60 on, to start by 70;
+    without: 2 GPUs, now at the latest, once it has taken these two."""
+    kept = [Blocked(4, 100, 70, 1, True), Blocked(2, 60, 0, 2)]
+    for mode in ("lst", "none"):
+        backfill = Backfill(mode, 0, Outlook.of(0, 2, [(60, 2)]), list(kept))
+        assert backfill.is_safe(0, Blocked(2, 60, 10, 3, True))
+        assert not backfill.is_safe(0, Blocked(2, 60, 10, 3))
+        assert backfill.is_safe(0, Blocked(2, 70, 10, 3, True)) == (mode == "lst")
+        assert not backfill.is_safe(0, Blocked(2, 71, 10, 3, True))
 
 
 def test_assignment_takes_the_largest_sum():

@@ -17,7 +17,7 @@ from trimtab.job import BEST_EFFORT, JobFacts, JobView, Move, Service
 from trimtab.knobs import Knobs
 from trimtab.policies import sensascale
 from trimtab.policies.adjust import split
-from trimtab.policies.backfill import Backfill, Blocked, Outlook
+from trimtab.policies.backfill import NEVER_MS, Backfill, Blocked, Outlook
 from trimtab.policies.catalog import find_policy
 from trimtab.policies.policy import Decision, Plan, Policy, Preempt, Start, WholePass
 from trimtab.policies.sensascale import SensaScale
@@ -293,6 +293,24 @@ LENGTHS = st.integers(1, 60)
 @EXAMPLES
 @given(
     st.integers(0, 6),
+    st.lists(st.tuples(st.integers(0, 60), LENGTHS, st.integers(1, 3)), max_size=6),
+    st.integers(1, 6),
+    LENGTHS,
+)
+def test_the_earliest_start_is_the_first_instant_with_room(free, taken, gpus, length_ms):
+    """Also in a gap before GPUs that are kept for others; compared with a count of every millisecond."""
+    outlook, by_ms = Outlook.of(0, free, []), [free] * 200
+    for start_ms, span_ms, width in taken:
+        outlook.take(start_ms, span_ms, width)
+        for at_ms in range(start_ms, start_ms + span_ms):
+            by_ms[at_ms] -= width
+    room = (at_ms for at_ms in range(122) if min(by_ms[at_ms : at_ms + length_ms]) >= gpus)
+    assert outlook.earliest_ms(gpus, length_ms) == next(room, NEVER_MS)
+
+
+@EXAMPLES
+@given(
+    st.integers(0, 6),
     st.lists(st.tuples(LENGTHS, st.integers(1, 3)), max_size=8),
     st.lists(st.tuples(st.integers(1, 6), LENGTHS, st.integers(0, 90)), min_size=1, max_size=4),
     st.tuples(st.integers(1, 4), LENGTHS),
@@ -304,7 +322,7 @@ def test_a_safe_start_makes_nobody_late(free, releases, waiting, candidate):
     most = free + sum(width for _, width in releases)
     blocked = [Blocked(width, span_ms, latest_ms) for width, span_ms, latest_ms in waiting if width <= most]
     backfill = Backfill("lst", 0, outlook, blocked)
-    if gpus > free or not backfill.is_safe(0, length_ms, gpus):
+    if gpus > free or not backfill.is_safe(0, Blocked(gpus, length_ms, None)):
         return
     before, after = outlook.copy(), outlook.copy()
     after.take(0, length_ms, gpus)
@@ -320,16 +338,18 @@ def test_a_safe_start_makes_nobody_late(free, releases, waiting, candidate):
 class Vouching(Backfill):
     """Checks each start that was found safe: whoever waits starts by its latest start, or no later for it.
 
-    A start for which room was kept, as for a promise, is compared with that room in its place.
+    A start for which room was kept, as for a promise, is compared with that room in its place, and may make
+    late who has no promise.
     """
 
     asked: tuple[Outlook, list[Blocked], int] | None = None  # as all was when a start was found safe
     vouched: tuple[Outlook, list[Blocked], int] | None = None  # the same, once it is that start's turn
     checked = 0
 
-    def is_safe(self, now_ms: int, length_ms: int, gpus: int, job_id: int = -1) -> bool:
-        safe = super().is_safe(now_ms, length_ms, gpus, job_id)
-        self.asked = (self.outlook.copy(), list(self.blocked), job_id) if safe else None
+    def is_safe(self, now_ms: int, unit: Blocked) -> bool:
+        safe = super().is_safe(now_ms, unit)
+        kept = [other for other in self.blocked if other.is_promised or not unit.is_promised]
+        self.asked = (self.outlook.copy(), kept, unit.job_id) if safe else None
         return safe
 
     def unblock(self, job_id: int) -> None:

@@ -42,10 +42,10 @@ class Promises:
     """What is promised, as a plan of GPUs over time; jobs are asked about one after another."""
 
     def __init__(self, outlook: Outlook, promised: Iterable[Rated], guard_ms: int) -> None:
-        """Enter those that wait with a promise, latest start first; a promise needs `guard_ms` of slack."""
+        """Enter those that wait with a promise, oldest promise first; a promise needs `guard_ms` of slack."""
         self.plan = outlook.copy()
         self.guard_ms = guard_ms
-        for job in sorted(promised, key=lambda job: (job.latest_ms() or 0, job.id)):
+        for job in sorted(promised, key=lambda job: job.id):
             self._enter(job, self._start_ms(job, job.gpus))
 
     def admit(self, job: Rated) -> int | None:

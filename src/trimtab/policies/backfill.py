@@ -1,7 +1,8 @@
 """Safe backfill: a job may start past others that wait if none of them is made late by it.
 
 The free GPUs of the future are a step function made from when running jobs will end; GPUs are counted over
-all nodes. Units that wait are entered in their order, each at its earliest start.
+all nodes. Units that wait are entered in their order, each at its earliest start, those with a promise first:
+they need not respect who has none.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ class Outlook:
         """Return the first instant from which so many GPUs stay free for so long."""
         start = 0
         for place, free in enumerate(self.free):
+            if place > start and self.times_ms[place] >= self.times_ms[start] + length_ms:
+                break
             if free < gpus:
                 start = place + 1
-            elif place > start and self.times_ms[place] >= self.times_ms[start] + length_ms:
-                break
         return self.times_ms[start] if start < len(self.free) else NEVER_MS
 
     def take(self, start_ms: int, length_ms: int, gpus: int) -> None:
@@ -74,6 +75,7 @@ class Blocked(NamedTuple):
     length_ms: int
     latest_ms: int | None
     job_id: int = -1  # its first job
+    is_promised: bool = False
 
 
 @dataclass(slots=True)
@@ -82,10 +84,12 @@ class Backfill:
 
     Attributes:
         mode: `lst`: nobody may be pushed past its latest start, nor farther past it than it is; `easy`: the
-            first may not start later; `conservative`: none may; `none`: nothing starts while somebody waits.
+            first may not start later; `conservative`: none may; `none`: none may, and nothing starts without
+            a promise.
         reserve_ppm: Part of its run time that a unit's slack is not to be eaten below.
-        refused: By number of GPUs, the shortest run time that was refused. Who is as wide and as long is,
-            too.
+        blocked: Who waits, those with a promise in front.
+        refused: By number of GPUs, the shortest run time that was refused without a promise. Who is as wide
+            and as long is, too.
     """
 
     mode: str
@@ -110,27 +114,32 @@ class Backfill:
         self.outlook.take(now_ms, max(1, length_ms), gpus)
         self.bounds_ms = None
 
-    def is_safe(self, now_ms: int, length_ms: int, gpus: int, job_id: int = -1) -> bool:
+    def is_safe(self, now_ms: int, unit: Blocked) -> bool:
         """Whether a unit may start now; it need not respect what is kept for itself."""
-        if not self.blocked:
+        kept = [other for other in self.blocked if other.is_promised or not unit.is_promised]
+        if not kept:
             return True
-        if self.mode == "none" or self._is_refused(gpus, length_ms):
+        if not unit.is_promised and (self.mode == "none" or self._is_refused(unit)):
             return False
         trial = self.outlook.copy()
-        trial.take(now_ms, max(1, length_ms), gpus)
-        bounds_ms = self._bounds_ms()
-        for unit, bound_ms in zip(self.blocked, bounds_ms, strict=False):
-            if unit.job_id == job_id != -1:
+        trial.take(now_ms, unit.length_ms, unit.gpus)
+        for other, bound_ms in zip(kept, self._bounds_ms(), strict=False):
+            if unit.job_id == other.job_id != -1:
                 continue
-            start_ms = trial.earliest_ms(unit.gpus, unit.length_ms)
+            start_ms = trial.earliest_ms(other.gpus, other.length_ms)
             if start_ms > bound_ms:
-                self.refused[gpus] = min(length_ms, self.refused.get(gpus, length_ms))
+                self._refuse(unit)
                 return False
-            trial.take(start_ms, unit.length_ms, unit.gpus)
+            trial.take(start_ms, other.length_ms, other.gpus)
         return True
 
-    def _is_refused(self, gpus: int, length_ms: int) -> bool:
-        return any(width <= gpus and shortest_ms <= length_ms for width, shortest_ms in self.refused.items())
+    def _refuse(self, unit: Blocked) -> None:
+        if not unit.is_promised:
+            self.refused[unit.gpus] = min(unit.length_ms, self.refused.get(unit.gpus, unit.length_ms))
+
+    def _is_refused(self, unit: Blocked) -> bool:
+        refused = self.refused.items()
+        return any(gpus <= unit.gpus and shortest_ms <= unit.length_ms for gpus, shortest_ms in refused)
 
     def _bounds_ms(self) -> list[int]:
         """Return by when each unit that counts has to start: its earliest start, or later if it has slack."""

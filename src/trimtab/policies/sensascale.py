@@ -236,44 +236,47 @@ class Walk:
         return self.has_started
 
     def _reserve(self, units: Iterable[Unit]) -> None:
-        """Keep room for those who wait with a promise, whoever is visited first."""
-        for unit in islice(filter(_is_promised, units), RESERVED):
-            self.backfill.block(self._blocked(unit, unit.lefts_ms()))
+        """Keep room for those who wait with a promise, in the order in which promises were made."""
+        promised = list(islice(filter(_is_promised, units), RESERVED))
+        for unit in sorted(promised, key=lambda unit: unit.jobs[0].id):
+            self.backfill.block(self._blocked(unit))
 
     def _visit(self, key: tuple[int, int, int], unit: Unit) -> bool:
         """Start a unit, or let it wait; return whether all of it has started."""
-        lefts_ms, first_id = unit.lefts_ms(), unit.jobs[0].id
+        waiting = self._blocked(unit)
         found = self._places(unit, key[0])
-        if found and (
-            self._is_urgent(key, unit)
-            or self.backfill.is_safe(self.now_ms, max(lefts_ms), unit.gpus, first_id)
-        ):
-            self.backfill.unblock(first_id)
+        if found and (self._is_urgent(key) or self.backfill.is_safe(self.now_ms, waiting)):
+            self.backfill.unblock(waiting.job_id)
             self._start(unit, found)
             return len(found) == len(unit.jobs)
         if not found and self.rules.rescues and any(self._displace(job) for job in unit.jobs):
-            self.backfill.unblock(first_id)
+            self.backfill.unblock(waiting.job_id)
             return len(unit.jobs) == 1
-        self._block(key, unit, lefts_ms)
+        self._block(key, waiting)
         return False
 
-    def _is_urgent(self, key: tuple[int, int, int], unit: Unit) -> bool:
-        """Whether a unit starts whoever else waits; beside promises only those who have one do."""
-        if self.rules.order == "srtf":
+    def _is_urgent(self, key: tuple[int, int, int]) -> bool:
+        """Whether a unit starts whoever else waits; by latest start nobody does beside promises."""
+        if key[0] > Rank.DEADLINE or self.rules.order == "srtf":
             return key[0] == Rank.DEADLINE
-        if self.rules.order != "lst" or key[0] > Rank.DEADLINE or key[1] > self.now_ms + self.rules.urgent_ms:
-            return False
-        return not self.rules.admits or _is_promised(unit)
+        knows_urgent = self.rules.order == "lst" and not self.rules.admits
+        return knows_urgent and key[1] <= self.now_ms + self.rules.urgent_ms
 
-    def _block(self, key: tuple[int, int, int], unit: Unit, lefts_ms: Sequence[int]) -> None:
+    def _block(self, key: tuple[int, int, int], unit: Blocked) -> None:
         waits = self.rules.order == "fifo" or key[0] <= Rank.DEADLINE
-        has_room = self.blocked < self.rules.depth and not (self.rules.admits and _is_promised(unit))
-        if waits and has_room:
+        if waits and not unit.is_promised and self.blocked < self.rules.depth:
             self.blocked += 1
-            self.backfill.block(self._blocked(unit, lefts_ms))
+            self.backfill.block(unit)
 
-    def _blocked(self, unit: Unit, lefts_ms: Sequence[int]) -> Blocked:
-        return Blocked(unit.gpus, max(1, *lefts_ms), unit.latest_ms(lefts_ms), unit.jobs[0].id)
+    def _blocked(self, unit: Unit) -> Blocked:
+        lefts_ms = unit.lefts_ms()
+        return Blocked(
+            gpus=unit.gpus,
+            length_ms=max(1, *lefts_ms),
+            latest_ms=unit.latest_ms(lefts_ms),
+            job_id=unit.jobs[0].id,
+            is_promised=self.rules.admits and _is_promised(unit),
+        )
 
     def _start(self, unit: Unit, found: Sequence[tuple[Rated, Nodes]]) -> None:
         shares = dict(zip((job.id for job in unit.jobs), unit.shares(), strict=True))

@@ -154,7 +154,8 @@ KNOBS = (
         "urgent",
         60,
         math.inf,
-        "latest starts within it go first, whoever else waits; longer: deadlines before GPU use",
+        "latest starts within it go first, whoever else waits (beside promises: with srtf only); longer: "
+        "deadlines before GPU use",
         _ORDER,
         "min",
     ),
@@ -162,7 +163,8 @@ KNOBS = (
         "backfill",
         BACKFILLS,
         "lst",
-        "lst may eat the slack of those who wait; easy keeps the first one's start; conservative everybody's",
+        "lst may eat the slack of those who wait; easy keeps the first one's start, and no promises but its; "
+        "conservative everybody's; none: who has no promise starts only where nobody waits",
         _ORDER,
     ),
     _whole("depth", 8, (1, 64), "units that wait and are kept safe; more: safer and slower passes", _ORDER),
@@ -306,7 +308,10 @@ def _inert(values: Mapping[str, Any]) -> list[str]:
     if values["order"] == "fifo":
         names += _OF_DEADLINES
     if values["order"] == "edf":
-        names += ["lst_ref"] if values["preempt"] == "slack" else ["lst_ref", "urgent"]
+        names += ["lst_ref"]
+    has_urgent = values["order"] == "srtf" or (values["order"] == "lst" and not values["admission"])
+    if not has_urgent and values["preempt"] != "slack":
+        names += ["urgent"]
     if values["order"] == "srtf":
         names += ["lst_ref", "be_order"]
     if values["pair_scope"] == "off" or values["unit_mode"] == "node":
