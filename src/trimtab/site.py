@@ -6,6 +6,7 @@ not list have Slurm's defaults.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -65,13 +66,25 @@ class Site:
             tables = toml_table(Path(path).read_bytes())
         except (OSError, ValueError) as error:
             raise ConfigError(f"site file {path}: {error}; nothing was run.") from None
+        return cls.of_tables(f"site file {path}", tables)
+
+    @classmethod
+    def of_tables(cls, source: str, tables: Mapping[str, Any]) -> Site:
+        """Read the tables of a site file, as `tables` returns them.
+
+        Args:
+            source: Where they are from, for refusals.
+
+        Raises:
+            ConfigError: If they have other keys or a value out of range.
+        """
         odd = sorted(set(tables) - _KEYS.keys())
         if odd or not all(isinstance(rows, list) for rows in tables.values()):
             raise ConfigError(
-                f"site file {path}: it must hold [[partition]], [[qos]] and [[account]] tables and nothing "
+                f"{source}: it must hold [[partition]], [[qos]] and [[account]] tables and nothing "
                 f"else{f', not {odd[0]!r}' if odd else ''}; nothing was run."
             )
-        read = {kind: _read(path, kind, tables.get(kind, [])) for kind in _KEYS}
+        read = {kind: _read(source, kind, tables.get(kind, [])) for kind in _KEYS}
         partitions = {
             name: SlurmPartition(
                 row.get("PriorityTier", 1),
@@ -87,10 +100,32 @@ class Site:
         unknown = {one for qos in qualities.values() for one in qos.preempts} - qualities.keys()
         if unknown:
             raise ConfigError(
-                f"site file {path}: Preempt names {min(unknown)!r}, which is no [[qos]] of it; "
-                "nothing was run."
+                f"{source}: Preempt names {min(unknown)!r}, which is no [[qos]] of it; nothing was run."
             )
         return cls(partitions, qualities, {k: row.get("Fairshare", 1) for k, row in read["account"].items()})
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the tables of a site file that says this, as plain values."""
+        partitions = [
+            {"name": name, "PriorityTier": one.tier, "PriorityJobFactor": one.factor}
+            | ({} if one.limit_ms is None else {"DefaultTime": one.limit_ms // _MINUTE_MS})
+            for name, one in self.partitions.items()
+        ]
+        qualities = [
+            {"name": name, "Priority": one.priority, "Preempt": list(one.preempts)}
+            for name, one in self.qualities.items()
+        ]
+        accounts = [{"name": name, "Fairshare": share} for name, share in self.shares.items()]
+        return {"partition": partitions, "qos": qualities, "account": accounts}
+
+    def text(self) -> str:
+        """Return the site file that says this."""
+        return "\n".join(
+            f"[[{kind}]]\n"
+            + "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in row.items())
+            for kind, rows in self.tables().items()
+            for row in rows
+        )
 
     def partition(self, name: str | None) -> SlurmPartition:
         """Return what is known of a partition."""
@@ -137,7 +172,7 @@ _KEYS: Mapping[str, Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
 }
 
 
-def _read(path: str, kind: str, rows: list[Any]) -> dict[str, dict[str, Any]]:
+def _read(source: str, kind: str, rows: list[Any]) -> dict[str, dict[str, Any]]:
     """Return the tables of one kind by name, checked."""
     found: dict[str, dict[str, Any]] = {}
     rules = _KEYS[kind]
@@ -145,21 +180,19 @@ def _read(path: str, kind: str, rows: list[Any]) -> dict[str, dict[str, Any]]:
         name = row.get("name") if isinstance(row, dict) else None
         if not isinstance(name, str) or name in found:
             raise ConfigError(
-                f"site file {path}: each [[{kind}]] needs a name of its own, not {name!r}; nothing was run."
+                f"{source}: each [[{kind}]] needs a name of its own, not {name!r}; nothing was run."
             )
         for key, value in row.items():
             if key == "name":
                 continue
             if key not in rules:
                 raise ConfigError(
-                    f"site file {path}: {kind} {name!r} has {key!r}; it may have {', '.join(rules)}; "
-                    "nothing was run."
+                    f"{source}: {kind} {name!r} has {key!r}; it may have {', '.join(rules)}; nothing was run."
                 )
             rule, is_right = rules[key]
             if not is_right(value):
                 raise ConfigError(
-                    f"site file {path}: {kind} {name!r} has {key} = {value!r}, which must be {rule}; "
-                    "nothing was run."
+                    f"{source}: {kind} {name!r} has {key} = {value!r}, which must be {rule}; nothing was run."
                 )
         found[name] = row
     return found

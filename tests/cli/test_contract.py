@@ -90,6 +90,7 @@ VERBS = {
     "replay": ["--executor", "--workers", "--address"],
     "slurm check": ["--conf", "--file"],
     "slurm import": ["--out", "--since", "--slice", "--completions"],
+    "slurm site": ["--out", "--conf"],
     "doctor": [],
 }
 

@@ -46,6 +46,7 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "scheduler.ca_file": ("text", '"scheduler.pem"'),
     "scheduler.file": ("text", '"tunable.conf"'),
     "scheduler.past": ("text", '"14d"'),
+    "scheduler.site": ("text", '"site.toml"'),
     "server.listen": ("text", '"127.0.0.1:18765"'),
     "server.read_token_file": ("text", '"read.token"'),
     "server.write_token_file": ("text", '"write.token"'),
@@ -125,6 +126,7 @@ def text_of(folder: Path, **told: str) -> str:
 def put(folder: Path, **told: str) -> Path:
     path = folder / "trimtab.toml"
     path.write_text(text_of(folder, **told))
+    (folder / "site.toml").write_text("[[partition]]\nname = \"all\"\n")
     return path
 
 

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from slurm_lab import Lab
+from slurm_lab import Lab, adapter_to
+from trimtab.site import Qos, Site, SlurmPartition
 
 
 def trimtab(*words: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
@@ -112,6 +113,33 @@ def test_import_writes_the_history_in_slices(accounted_lab: Lab, tmp_path: Path)
 
 
 _ALL = ("sacct", "-n", "-X", "-a", "-P", "-S", "now-3hours", "-E", "now", "-o", "JobID,State")
+
+
+def test_the_site_is_what_the_cluster_has_decided(accounted_lab: Lab, tmp_path: Path) -> None:
+    out = tmp_path / "site.toml"
+    done = trimtab("site", "--out", str(out), SLURM_CONF=str(accounted_lab.conf))
+    assert (done.stdout, done.stderr) == (
+        "",
+        f"wrote 2 partitions, 3 qualities of service and 2 accounts to {out}\n",
+    )
+    site = Site.from_toml(str(out))
+    assert site.partitions == {
+        "batch": SlurmPartition(1, 1, 600_000),
+        "urgent": SlurmPartition(10, 10, 600_000),
+    }
+    assert site.qualities["high"] == Qos(100, ("low", "normal"))
+    assert site.shares == {"product": 1, "research": 3}
+    assert adapter_to(accounted_lab, "slurm").identity().site == site
+
+
+def test_a_site_that_cannot_be_had_is_one_line(lab: Lab, tmp_path: Path) -> None:
+    """Without accounting there are partitions alone; without slurm.conf nothing is written."""
+    out = tmp_path / "site.toml"
+    trimtab("site", "--out", str(out), SLURM_CONF=str(lab.conf))
+    assert Site.from_toml(str(out)).qualities == {}
+    done = trimtab("site", "--out", str(tmp_path / "x.toml"), "--conf", str(tmp_path / "none"), code=1)
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "x.toml").exists()
 
 
 def test_import_without_accounting_reads_the_completion_file(lab: Lab, tmp_path: Path) -> None:

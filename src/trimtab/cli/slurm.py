@@ -39,10 +39,18 @@ _USUAL = "/etc/slurm/slurm.conf"
 
 
 def commands_for(conf: Path | None, timeout_s: float) -> Commands:
-    """Return Slurm's commands for a cluster."""
-    from trimtab.control.slurm_commands import Commands
+    """Return Slurm's commands for a cluster.
 
-    return Commands(conf or Path(os.environ.get("SLURM_CONF") or _USUAL), deadline_s=timeout_s)
+    Raises:
+        Unreachable: If its slurm.conf cannot be read: the commands themselves would wait a minute for it.
+    """
+    from trimtab.control.slurm_commands import Commands
+    from trimtab.control.slurm_file import lines_of
+
+    commands = Commands(conf or Path(os.environ.get("SLURM_CONF") or _USUAL), deadline_s=timeout_s)
+    for _ in lines_of(commands.conf):
+        pass
+    return commands
 
 
 @app.command()
@@ -114,6 +122,37 @@ def import_history(
     show.notice_trace(trace, quiet)
     save(trace, out)
     say_written(trace, out, format, quiet)
+
+
+@app.command()
+def site(
+    out: Annotated[Path, typer.Option(help="Site file to write, for --site.")],
+    conf: Conf = None,
+    timeout_s: Timeout = 20.0,
+    format: o.OutputFormat = "text",
+    seed: o.NoSeed = 0,
+    quiet: o.Quiet = False,
+) -> None:
+    """Write what a cluster's partitions, QOS and accounts are worth as a site file.
+
+    Example: trimtab slurm site --out site.toml
+    """
+    from trimtab.control.slurm_commands import read_config
+    from trimtab.control.slurm_site import read_site
+
+    show.check_writable([out])
+    commands = commands_for(conf, timeout_s)
+    found, notes = read_site(commands, read_config(commands))
+    for note in notes:
+        show.notice(note, quiet)
+    out.write_text(found.text(), encoding="utf-8")
+    if format == "json":
+        show.print_json({"path": str(out), **found.tables()})
+    counts = (
+        f"{len(found.partitions):,} partitions, {len(found.qualities):,} qualities of service and "
+        f"{len(found.shares):,} accounts"
+    )
+    show.notice(f"wrote {counts} to {out}", quiet)
 
 
 def _history(commands: Commands, since: str, slice: str, zone: str | None, quiet: bool) -> Trace:

@@ -16,6 +16,7 @@ from trimtab.errors import TrimtabError
 from trimtab.job import JobFacts
 from trimtab.knobs import Fault, Knobs, Space, write
 from trimtab.simulate.state import Snapshot
+from trimtab.site import PLAIN_SITE, Site
 
 EventKind = Literal["submit", "start", "preempt", "finish", "cancel"]
 
@@ -35,12 +36,14 @@ class Identity:
     Attributes:
         name: As people call it. policy: which of our policies it is modelled by.
         writes: Whether it lets its settings be changed at all.
+        site: What its partitions, qualities of service and accounts are worth.
     """
 
     name: str
     policy: str
     cluster: Cluster
     writes: bool
+    site: Site = PLAIN_SITE
 
 
 @dataclass(frozen=True, slots=True)

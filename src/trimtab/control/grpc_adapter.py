@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc
@@ -16,6 +17,7 @@ from trimtab.control.grpc_server import EVENTS_MAX, SERVICE
 from trimtab.errors import ConfigError
 from trimtab.knobs import Space
 from trimtab.policies.catalog import find_policy
+from trimtab.site import PLAIN_SITE, Site
 
 # A state of 100,000 jobs has some 9 MB.
 REPLY_BYTES_MAX = 64 << 20
@@ -43,6 +45,7 @@ class GrpcAdapter:
         roots: PEM of the certificates that its own is checked against; None: no TLS.
         deadline_s: How long each call may take.
         space: The policy's knobs, if they are not those of `policy`.
+        site: What its partitions, qualities of service and accounts are worth: it says nothing of that.
 
     Raises:
         ConfigError: If address, token or deadline is not possible.
@@ -57,6 +60,7 @@ class GrpcAdapter:
         roots: bytes | None = None,
         deadline_s: float = 10.0,
         space: Space | None = None,
+        site: Site = PLAIN_SITE,
     ) -> None:
         check_address(address, is_secret=roots is not None)
         check_token("a token", token)
@@ -66,6 +70,7 @@ class GrpcAdapter:
         self._space = space or find_policy(policy).space
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._identity: Identity | None = None
+        self._site = site
         options = [
             ("grpc.max_receive_message_length", REPLY_BYTES_MAX),
             ("grpc.enable_http_proxy", 0),  # the token is for the scheduler alone
@@ -138,7 +143,7 @@ class GrpcAdapter:
             "GetIdentity",
             pb.GetIdentityRequest(),
             pb.Identity,
-            lambda message: (wire.read_identity(message), message.now_ms),
+            lambda message: (replace(wire.read_identity(message), site=self._site), message.now_ms),
         )
         if identity.policy != self._policy:
             raise ConfigError(

@@ -275,7 +275,7 @@ class Loop:
         check_held(state, identity.cluster, self._plant.environment.placement)
         self._see(state)
         self.seen = state
-        sight = self.register.sight(state, identity.cluster)
+        sight = self.register.sight(state, identity.cluster, identity.site)
         self.past = sight.past
         return sight
 
@@ -359,7 +359,8 @@ class Loop:
             self._see(state)
         except Torn:
             return
-        sight = self.register.sight(state, self._adapter.identity().cluster)
+        identity = self._adapter.identity()
+        sight = self.register.sight(state, identity.cluster, identity.site)
         begun = {one.state: self._begun(one.state) for one in due}
         number = self._note_state(sight, self._scene(sight, self.standing.knobs), "scores", now_ms)
         for one in due:

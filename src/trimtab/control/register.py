@@ -25,6 +25,7 @@ from trimtab.errors import TrimtabError
 from trimtab.forecast.durations import KEEP_JOBS, HistoryEstimator
 from trimtab.forecast.history import MEMORY_MS, NEVER_MS, Integers, Past
 from trimtab.job import JobFacts, JobState, JobView
+from trimtab.site import PLAIN_SITE, Site
 
 # Numbers of events so far behind the latest one are taken to have been seen.
 WINDOW = 4096
@@ -287,10 +288,10 @@ class Register:
             self._numbered += 1
         return self._labels[key]
 
-    def sight(self, state: State, cluster: Cluster) -> Sight:
+    def sight(self, state: State, cluster: Cluster, site: Site = PLAIN_SITE) -> Sight:
         """Return all that is known at the instant of a state that was seen."""
         past, facts = self.past(state)
-        return Sight(state, cluster, past, facts, self._estimator.fork())
+        return Sight(state, cluster, past, facts, self._estimator.fork(), site)
 
 
 def _ran_ms(job: _Known, there: JobView | None, now_ms: int, ended: bool) -> int:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -41,6 +41,7 @@ from trimtab.search.spaces import search_space
 from trimtab.simulate.run import World
 from trimtab.simulate.trials import LocalTrials
 from trimtab.simulate.workload import Workload
+from trimtab.site import PLAIN_SITE, Site
 from trimtab.traces.files import read
 from trimtab.traces.loader import load
 from trimtab.traces.trace import Trace
@@ -386,7 +387,13 @@ def open_scheduler(scheduler: SchedulerSettings) -> Adapter:
         ) from None
     roots = None if scheduler.ca_file is None else read(scheduler.ca_file).data
     token = read_token(scheduler.token_file)
-    return GrpcAdapter(rest.removeprefix("//"), token, scheduler.policy, roots=roots)
+    return GrpcAdapter(
+        rest.removeprefix("//"), token, scheduler.policy, roots=roots, site=_site_of(scheduler) or PLAIN_SITE
+    )
+
+
+def _site_of(scheduler: SchedulerSettings) -> Site | None:
+    return None if scheduler.site is None else Site.from_toml(str(scheduler.site))
 
 
 def simulated(scheduler: SchedulerSettings, trace: Trace, speedup: float | None = None) -> Simulated:
@@ -395,7 +402,7 @@ def simulated(scheduler: SchedulerSettings, trace: Trace, speedup: float | None 
     Raises:
         ConfigError: If it is to start after the last job, or its policy cannot run the trace.
     """
-    world = _world_of(scheduler)
+    world = replace(_world_of(scheduler), site=str(scheduler.site or ""))
     workload = world.workload(trace)
     start_ms, last_ms = scheduler.start_ms or 0, workload.facts[-1].submit_ms
     if start_ms > last_ms:
@@ -426,6 +433,7 @@ def _slurm(scheduler: SchedulerSettings, conf: Path) -> Adapter:
         scheduler.policy,
         scheduler.file,
         past=lambda: past_of(commands, scheduler.past_ms),
+        site=_site_of(scheduler),
     )
 
 

@@ -50,6 +50,7 @@ class SchedulerSettings:
         token_file, ca_file: What a gRPC scheduler is asked with, and what its certificate is checked against.
         file: The included file that Slurm's settings are written to, None to watch only.
         past_ms: How far back Slurm's accounting is asked for jobs when the loop begins.
+        site: The site file; None: Slurm says it itself, others have none.
     """
 
     address: str
@@ -64,6 +65,7 @@ class SchedulerSettings:
     ca_file: Path | None
     file: Path | None
     past_ms: int
+    site: Path | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,6 +351,7 @@ def _scheduler(table: _Table, folder: Path) -> SchedulerSettings:
         ca_file=ca_file,
         file=_file(table, "file", folder),
         past_ms=table.take("past", _span_or_none, 14 * 86_400_000),
+        site=_file(table, "site", folder),
     )
     if kind == "grpc" and found.token_file is None:
         raise ConfigError("scheduler.token_file is missing: a scheduler is not asked without a token")

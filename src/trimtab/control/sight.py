@@ -19,7 +19,7 @@ from trimtab.cluster import Cluster, VirtualCluster
 from trimtab.control.adapter import State
 from trimtab.control.standing import knobs_of
 from trimtab.curve import FULL_SPEED_PPM, Curve, Share
-from trimtab.errors import TrimtabError
+from trimtab.errors import ConfigError, TrimtabError
 from trimtab.forecast.durations import HistoryEstimator, Learned
 from trimtab.forecast.history import NEVER_MS, Past
 from trimtab.forecast.throughput import Throughput
@@ -30,6 +30,7 @@ from trimtab.search.scene import Scene
 from trimtab.search.space import SearchSpace
 from trimtab.simulate.state import Environment, Snapshot
 from trimtab.simulate.workload import Estimator
+from trimtab.site import PLAIN_SITE, Site
 from trimtab.traces.trace import DAY_MS
 
 # The version of what is kept: of the columns of jobs and of everything else below.
@@ -64,6 +65,7 @@ class Sight:
         state: The scheduler's jobs, as it showed them. cluster: what they run on.
         past: Every job submitted before, as known then. facts: what was submitted, by row of `past`.
         estimator: What estimates have learned.
+        site: What partitions, qualities of service and accounts are worth.
     """
 
     state: State
@@ -71,6 +73,7 @@ class Sight:
     past: Past
     facts: list[JobFacts]
     estimator: HistoryEstimator
+    site: Site = PLAIN_SITE
 
     def scene(self, knobs: Knobs, policy: str, environment: Environment, space: SearchSpace) -> Scene:
         """Return what a search begins with.
@@ -79,7 +82,7 @@ class Sight:
             knobs: In force, as they were read back; the state may say an older setting.
             environment: With any estimator, policies are told estimates, learned from completed jobs alone.
         """
-        environment = replace(environment, pace=Throughput.of(self.past.submit_ms.tolist()))
+        environment = replace(environment, pace=Throughput.of(self.past.submit_ms.tolist()), site=self.site)
         if environment.estimator is not None:
             environment = replace(environment, estimator=self.estimator.fork())
         return Scene(
@@ -177,7 +180,7 @@ def kept_again(kept: Kept) -> Sight:
             raise Unkept(f"part {name} of the state is not what was written")
     try:
         return _again({name: [json.loads(kept.parts[one]) for one in kept.names[name]] for name in _PARTS})
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as problem:
+    except (ConfigError, KeyError, IndexError, TypeError, ValueError, AttributeError) as problem:
         raise Unkept(
             f"the state cannot be put together ({type(problem).__name__}: {problem!s:.80})"
         ) from None
@@ -224,6 +227,7 @@ def _head(sight: Sight, learned: Learned) -> dict[str, Any]:
         "others": [others, _facts([told[place] for place in others])],
         "cluster": [sight.cluster.pooled, [[getattr(vc, one) for one in _VC] for vc in sight.cluster.vcs]],
         "learned": [learned.first, learned.first_ms, learned.now_ms],
+        **({} if sight.site == PLAIN_SITE else {"site": sight.site.tables()}),
     }
 
 
@@ -285,7 +289,8 @@ def _again(found: Mapping[str, list[Any]]) -> Sight:
     estimator = HistoryEstimator.relearned(Learned(first, jobs, first_ms, now_ms))
     pooled, vcs = head["cluster"]
     cluster = Cluster(tuple(VirtualCluster(*values) for values in vcs), pooled)
-    return Sight(state, cluster, _past_again(state, facts, found["jobs"]), facts, estimator)
+    site = Site.of_tables("the state", head.get("site", {}))
+    return Sight(state, cluster, _past_again(state, facts, found["jobs"]), facts, estimator, site)
 
 
 def _facts_again(part: Mapping[str, Any]) -> Iterator[JobFacts]:

@@ -72,7 +72,7 @@ class Simulated:
             raise ConfigError(f"speedup = {speedup}: it must be a number above 0; nothing was run.")
         found = find_policy(policy)
         refuse_illegal(found.space, knobs)
-        self._identity = Identity(name, policy, cluster, writes=True)
+        self._identity = Identity(name, policy, cluster, True, environment.site)
         self._space, self._workload = found.space, workload
         self._hides_estimates = isinstance(environment.estimator, OracleEstimator)
         self._engine = make_engine(engine, workload, cluster, found, knobs, environment, timeline=True)

@@ -32,14 +32,18 @@ from trimtab.control.slurm_commands import Commands, nodes_of, read_config
 from trimtab.control.slurm_effect import Factors, factors_of, has_effect
 from trimtab.control.slurm_file import Owned, Record
 from trimtab.control.slurm_jobs import Jobs, Layout, Row, gpu_counts, job_rows, read_layout
+from trimtab.control.slurm_site import read_site
 from trimtab.errors import ConfigError
 from trimtab.job import Nodes
 from trimtab.knobs import Knobs
 from trimtab.policies.catalog import find_policy
+from trimtab.site import Site
 from trimtab.world import epoch_ms
 
 # A look at jobs and nodes serves all calls within that time: no more than one look a second is taken.
 LOOK_MS = 1000
+# How often it is asked what partitions, qualities of service and accounts are worth.
+SITE_MS = 600_000
 
 _READS, _READ_PAUSE_S = 5, 0.3
 _KEY_MAX = 200
@@ -55,6 +59,28 @@ class _Look:
     now_ms: int
     layout: Layout
     active: Mapping[str, Row]
+
+
+class _ToldSite:
+    """What Slurm says of its partitions, QOS and accounts, asked now and then: they change seldom."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+        self._last: tuple[int, Site] | None = None
+
+    def at(self, now_ms: int, config: Mapping[str, str]) -> Site:
+        """Return it; what was said last where nobody answers any more.
+
+        Raises:
+            Unreachable: If nobody ever answered. ConfigError: if a value is beyond what is modelled.
+        """
+        if self._last is None or not 0 <= now_ms - self._last[0] < SITE_MS:
+            try:
+                self._last = now_ms, read_site(self._commands, config).site
+            except Unreachable:
+                if self._last is None:
+                    raise
+        return self._last[1]
 
 
 def permission(config: Mapping[str, str], owned: Owned | None) -> str | None:
@@ -81,6 +107,7 @@ class SlurmAdapter:
         policy: The policy it is modelled by. Each of its knobs is called as Slurm calls the setting.
         owned: The file that changes are written to; None: the cluster is only watched.
         past: Is asked at the first look for what happened before it, oldest first; see `slurm_history`.
+        site: What partitions, qualities of service and accounts are worth; None: as Slurm says itself.
 
     Attributes:
         jobs: The jobs seen so far.
@@ -96,6 +123,7 @@ class SlurmAdapter:
         owned: Path | None = None,
         *,
         past: Callable[[], Sequence[JobEvent]] = tuple,
+        site: Site | None = None,
     ) -> None:
         self._commands, self._policy = commands, policy
         self._space = find_policy(policy).space
@@ -105,6 +133,7 @@ class SlurmAdapter:
             self._owned.check_included()
         self.jobs = Jobs()
         self._past: Callable[[], Sequence[JobEvent]] | None = past
+        self._site, self._told_site = site, _ToldSite(commands)
         self._last: _Look | None = None
         self._seen: InForce | None = None
         self._before: tuple[int, Factors] | None = None  # factors before the change of a version
@@ -131,6 +160,7 @@ class SlurmAdapter:
             policy=self._policy,
             cluster=self._look().layout.cluster,
             writes=self._why_not(config) is None,
+            site=self._told_site.at(epoch_ms(), config) if self._site is None else self._site,
         )
 
     def _why_not(self, config: Mapping[str, str]) -> str | None:

@@ -11,7 +11,7 @@ from trimtab.control import slurm_keys as keys
 from trimtab.control.adapter import Unreachable
 from trimtab.control.slurm import permission
 from trimtab.control.slurm_commands import Commands, read_config
-from trimtab.control.slurm_file import Owned, lines_of
+from trimtab.control.slurm_file import Owned
 from trimtab.control.slurm_jobs import Jobs, job_rows, read_layout
 from trimtab.errors import ConfigError
 from trimtab.world import epoch_ms
@@ -69,8 +69,6 @@ def check(commands: Commands, file: Path | None) -> Check:
     Raises:
         Unreachable: If Slurm does not answer.
     """
-    for _ in lines_of(commands.conf):  # a file that is missing is told at once; Slurm would wait a minute
-        pass
     config = read_config(commands)
     found = Check(
         version=config["slurm_version"],
