@@ -300,7 +300,8 @@ std::vector<const Job*> Board::queue() {
 Passes Board::run(bool is_changed) {
     const Ms now_ms = view_.now_ms;
     const bool is_due = is_changed || now_ms >= books_.main_due_ms;
-    const Passes passes{is_due && now_ms >= books_.rested_ms, floor_mod(now_ms, rules_.interval_ms) == 0,
+    const bool is_full = floor_mod(now_ms, rules_.interval_ms) == 0;
+    const Passes passes{is_due && (is_full || now_ms >= books_.rested_ms), is_full,
                         rules_.fills && now_ms >= books_.fill_due_ms};
     if (is_due && !passes.main) books_.main_due_ms = books_.rested_ms;
     if (!passes.main && !passes.fill) return passes;

@@ -135,10 +135,22 @@ def test_a_pass_after_an_event_looks_no_deeper_than_told_and_a_full_one_at_all()
 
 
 def test_main_passes_rest():
-    """Two seconds between passes: B, which comes 1 s after A, starts at 2 s."""
+    """Three seconds between passes after events, or two: B, which comes 1 s after A, starts then."""
     table = "job submit_s duration_s gpus\nA 0 100 1\nB 1 100 1\nC 5 100 1"
-    engine = run(jobs(table), "slurm", {**NO_FILL, "sched_min_interval": 2_000_000})
-    assert acts(engine) == expect("0 start A\n2 start B\n5 start C\n100 finish A\n102 finish B\n105 finish C")
+    for rest in ({"batch_sched_delay": 2}, {"batch_sched_delay": 0, "sched_min_interval": 2_000_000}):
+        engine = run(jobs(table), "slurm", {**NO_FILL, **rest})
+        assert acts(engine) == expect(
+            "0 start A\n2 start B\n5 start C\n100 finish A\n102 finish B\n105 finish C"
+        )
+    engine = run(jobs(table), "slurm", NO_FILL)
+    assert acts(engine) == expect("0 start A\n3 start B\n6 start C\n100 finish A\n103 finish B\n106 finish C")
+
+
+def test_a_full_pass_does_not_rest():
+    """B and C come 1 s after the pass that starts A, and D a second later: the full pass at 60 starts all."""
+    table = "job submit_s duration_s gpus\nA 58 100 1\nB 59 100 1\nC 59 100 1\nD 60 100 1"
+    engine = run(jobs(table), "slurm", {**NO_FILL, "default_queue_depth": 1})
+    assert acts(engine) == expect("58 start A\n60 start B C D\n158 finish A\n160 finish B C D")
 
 
 # ---- limits and backfill -----------------------------------------------------------------------------

@@ -100,6 +100,7 @@ _ALL = (
     Key("partition_job_depth", "number", 0, 1_000_000, 0),
     Key("sched_interval", "number", 1, 86_400, 60),
     Key("sched_min_interval", "number", 0, 60_000_000, 2),
+    Key("batch_sched_delay", "number", 0, 3600, 3),
     Key("sched_max_job_start", "number", 0, 1_000_000, 0),
     Key("max_rpc_cnt", "number", 0, 1000, 0),
     Key("defer", "flag", 0, 1, 0),

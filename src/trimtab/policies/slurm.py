@@ -164,12 +164,13 @@ class Board:
     # ---- passes ----------------------------------------------------------------------------------
 
     def run(self, is_changed: bool) -> Passes:
-        """Do the passes that are due; after an event a main pass looks no deeper than told."""
+        """Do the passes that are due; after an event a main pass looks no deeper than told, and may wait."""
         rules, books = self.rules, self.books
         is_due = is_changed or self.now_ms >= books.main_due_ms
+        is_full = self.now_ms % rules.interval_ms == 0
         passes = Passes(
-            main=is_due and self.now_ms >= books.rested_ms,
-            full=self.now_ms % rules.interval_ms == 0,
+            main=is_due and (is_full or self.now_ms >= books.rested_ms),
+            full=is_full,
             fill=rules.fills and self.now_ms >= books.fill_due_ms,
         )
         if is_due and not passes.main:

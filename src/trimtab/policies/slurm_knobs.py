@@ -157,6 +157,10 @@ SPACE = Space(
             *("sched_min_interval", 2, 0, 10_000_000, "us"),
             "longer: bursts of events share one pass, and jobs wait for it",
         ),
+        _parameter(
+            *("batch_sched_delay", 3, 0, 3600, "s"),
+            "longer: jobs that come or end within it share one pass, and wait for it; a full pass does not",
+        ),
         Knob(
             name="SchedulerType",
             kind="choice",
@@ -252,7 +256,7 @@ class Rules:
             ),
             depth=number("default_queue_depth"),
             interval_ms=1000 * number("sched_interval"),
-            rest_ms=number("sched_min_interval") // 1000,
+            rest_ms=max(number("sched_min_interval") // 1000, 1000 * number("batch_sched_delay")),
             fills=knobs.choice("SchedulerType") == BACKFILL,
             fill_ms=1000 * number("bf_interval"),
             window_ms=MINUTE_MS * number("bf_window"),
