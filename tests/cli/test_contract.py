@@ -91,6 +91,7 @@ VERBS = {
     "slurm check": ["--conf", "--file"],
     "slurm import": ["--out", "--since", "--slice", "--completions"],
     "slurm site": ["--out", "--conf"],
+    "slurm submit": ["--deadline", "--class", "--value", "--estimate", "--preemptable", "--model"],
     "doctor": [],
 }
 

@@ -25,11 +25,11 @@ _TEXTS: dict[str, Any] = {"trades": "nothing", "takes_effect": "next pass", "in_
 # ---- text ------------------------------------------------------------------------------------------
 
 _NAMES = ("JobArrayID", "State", "Name")
-_TABLE = "JOBID|tx|STATE|NAME|\n7|tx|RUNNING|a|b|\n"
+_TABLE = "JOBID|tx|STATE|tx|NAME|tx|\n7|tx|RUNNING|tx|a|b|tx|\n"
 
 
 def test_columns_are_asked_for_with_separators() -> None:
-    assert columns("tx", _NAMES) == "JobArrayID:|tx|,State:|,Name:|"
+    assert columns("tx", _NAMES) == "JobArrayID:|tx|,State:|tx|,Name:|tx|"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,9 @@ def test_a_table_is_read_past_what_is_no_row(text: str) -> None:
     assert found["Name"].startswith("a|b")
 
 
-@pytest.mark.parametrize("text", ["", "\n", "JOBID STATE NAME\n7 RUNNING a\n", "7|tx|RUNNING\n"])
+@pytest.mark.parametrize(
+    "text", ["", "\n", "JOBID STATE NAME\n7 RUNNING a\n", "7|tx|RUNNING|tx|\n", "J|tx|\n7|tx|\n8|tx|\n"]
+)
 def test_an_answer_that_is_no_table_counts_as_none(text: str) -> None:
     with pytest.raises(Unreachable):
         rows("squeue", text, "tx", _NAMES)

@@ -1,4 +1,4 @@
-"""`slurm`: what a live Slurm would let Trimtab do, and its history as a trace."""
+"""`slurm`: what a live Slurm lets Trimtab do, its history as a trace, and our own policies driving it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # the adapter to Slurm would hold up the start of every other
     from trimtab.control.slurm_commands import Commands
 
 app = typer.Typer(
-    help="Look at a live Slurm: what may be changed there, and its history as a trace.",
+    help="A live Slurm: what may be changed there, its history as a trace, jobs for our own policies.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
@@ -174,3 +174,45 @@ def _history(commands: Commands, since: str, slice: str, zone: str | None, quiet
     until_ms = epoch_ms()
     with show.progress(quiet) as tell:
         return read_history(commands, until_ms - back_ms, until_ms, slice_ms, tell)
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def submit(
+    words: Annotated[
+        list[str], typer.Argument(metavar="SBATCH...", help="Options, script and arguments as of sbatch.")
+    ],
+    deadline: Annotated[
+        str | None,
+        typer.Option(help="By when it is wanted: 2h from now, or 2026-11-30T18:00:00Z; several joined by /."),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--class", help="strict, soft or best; as the deadlines say if not given.")
+    ] = None,
+    value: Annotated[str | None, typer.Option(help="What each deadline is worth, joined by /: 10/5.")] = None,
+    estimate: Annotated[
+        str | None, typer.Option(help="How long it runs: 90s, 30m, 1h or 2d; its time limit if not given.")
+    ] = None,
+    preemptable: Annotated[
+        bool, typer.Option("--preemptable", help="It may be requeued: it goes on from where it was.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="What it trains, of those that the dispatcher's curves tell of.")
+    ] = None,
+    conf: Annotated[Path | None, typer.Option(help="The cluster's slurm.conf, if not the usual one.")] = None,
+    format: o.OutputFormat = "text",
+    seed: o.NoSeed = 0,
+    quiet: o.Quiet = False,
+) -> None:
+    """Submit a job held, for `trimtab slurm dispatch` to start; options of sbatch follow those named here.
+
+    Example: trimtab slurm submit --deadline 2h --estimate 40m --gpus=4 train.sh --epochs 90
+    """
+    from trimtab.control import slurm_submit
+
+    ticket = slurm_submit.make_ticket(epoch_ms(), kind, deadline, value, estimate, preemptable, model)
+    line = slurm_submit.sbatch_line(ticket, words)
+    said = slurm_submit.submit(line, conf)
+    if format == "json":
+        show.print_json({"said": said, "comment": line[2].partition("=")[2]})
+    else:
+        show.out.print(said, markup=False, soft_wrap=True)

@@ -108,7 +108,7 @@ class Commands:
         Raises:
             Unreachable: If it does not answer, or with another table.
         """
-        # Another mark each time: nobody can name a job so that a part of its name looks like a row.
+        # Another mark each time: nobody can name a job so that a part of its name looks like another field.
         mark = "t" + hashlib.sha256(f"{os.getpid()} {wall_s()}".encode()).hexdigest()[:12]
         return rows(program, self.ask(program, *words, "-O", columns(mark, names)), mark, names)
 
@@ -122,32 +122,30 @@ def _environment(conf: Path) -> dict[str, str]:
 def rows(program: str, text: str, mark: str, names: tuple[str, ...]) -> list[dict[str, str]]:
     """Return the rows of a table that was asked for with `columns`, by column.
 
-    A line without the mark is no row: a warning printed first, or the rest of a job's name with a line break
-    in it. The heading must be there, so that no answer is not taken for an empty table.
+    Fields end at the mark and nowhere else: a job's name or comment may hold anything, line breaks as well,
+    and a warning printed first is no part of the first field. The heading must be there, so that no answer
+    is not taken for an empty table.
 
     Raises:
         Unreachable: If there is no heading, or a row has another number of fields.
     """
-    found = []
-    for line in text.splitlines():
-        first, marked, rest = line.partition(f"|{mark}|")
-        if not marked:
-            continue
-        fields = [first, *rest.removesuffix("|").split("|", len(names) - 2)]
-        if len(fields) != len(names):
-            raise Unreachable(
-                f"{program}: answers with {len(fields)} fields where {len(names)} were asked for."
-            )
-        found.append({name: field.strip() for name, field in zip(names, fields, strict=True)})
-    if not found:
+    *fields, _ = text.split(f"|{mark}|")
+    width = len(names)
+    if not fields or any("\n" in field for field in fields[1:width]):
         raise Unreachable(f"{program}: answers without a heading, so it is not known what it says.")
-    return found[1:]
+    if len(fields) % width:
+        raise Unreachable(f"{program}: answers with {len(fields)} fields in rows of {width}.")
+    found = []
+    for begin in range(width, len(fields), width):
+        first, *others = fields[begin : begin + width]
+        row = (first.rpartition("\n")[2], *others)
+        found.append({name: field.strip() for name, field in zip(names, row, strict=True)})
+    return found
 
 
 def columns(mark: str, names: tuple[str, ...]) -> str:
-    """Return names as `-O` takes them, each field as long as it is; the last one may hold anything."""
-    first, *others = names
-    return ",".join([f"{first}:|{mark}|", *(f"{name}:|" for name in others)])
+    """Return names as `-O` takes them, each field as long as it is."""
+    return ",".join(f"{name}:|{mark}|" for name in names)
 
 
 def read_config(commands: Commands) -> dict[str, str]:

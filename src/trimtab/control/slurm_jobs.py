@@ -18,12 +18,14 @@ from trimtab.errors import ConfigError
 from trimtab.job import JobFacts, Nodes
 from trimtab.traces.sacct import gpus_of
 
-_JOB = (
+JOB = (
     *("JobArrayID", "State", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "TimeUsed", "TimeLimit"),
     *("Partition", "UserName", "NumNodes", "tres-alloc", "tres-per-node", "tres-per-job", "NodeList"),
     *("RestartCnt", "Account", "QOS", "Name"),
 )
-_NODE = ("NodeList", "Partition", "StateLong", "Gres")
+EVERY_JOB = ("--array", "--all", "--states=all")
+NODE = ("NodeList", "Partition", "StateLong", "Gres")
+EVERY_NODE = ("--all", "--Node")
 
 _WAITS = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 _RUNS = (
@@ -81,7 +83,15 @@ def job_rows(commands: Commands) -> list[Row]:
     Raises:
         Unreachable: If squeue does not answer, or not as it should.
     """
-    found = commands.table("squeue", _JOB, "--array", "--all", "--states=all")
+    return rows_of(commands.table("squeue", JOB, *EVERY_JOB))
+
+
+def rows_of(found: Sequence[Mapping[str, str]]) -> list[Row]:
+    """Return the jobs of a table with the columns `JOB`, and perhaps others.
+
+    Raises:
+        Unreachable: If it is not known when one was submitted.
+    """
     return _joined(_row(one, gpus) for one, gpus in zip(found, _gpus(found), strict=True))
 
 
@@ -215,7 +225,7 @@ def read_layout(commands: Commands, jobs: Iterable[Row]) -> Layout:
             answer, not as it should, or with no node that serves.
     """
     busy = {node for row in jobs if row.runs and row.gpus for node in row.nodes}
-    return layout_of(commands.table("sinfo", _NODE, "--all", "--Node"), busy)
+    return layout_of(commands.table("sinfo", NODE, *EVERY_NODE), busy)
 
 
 def layout_of(found: Sequence[Mapping[str, str]], busy: Collection[str]) -> Layout:
