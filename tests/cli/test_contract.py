@@ -91,6 +91,7 @@ VERBS = {
     "slurm check": ["--conf", "--file"],
     "slurm import": ["--out", "--since", "--slice", "--completions"],
     "slurm site": ["--out", "--conf"],
+    "slurm dispatch": ["--config", "--policy", "--once", "--dry-run"],
     "slurm submit": ["--deadline", "--class", "--value", "--estimate", "--preemptable", "--model"],
     "doctor": [],
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -216,3 +218,49 @@ def submit(
         show.print_json({"said": said, "comment": line[2].partition("=")[2]})
     else:
         show.out.print(said, markup=False, soft_wrap=True)
+
+
+@app.command()
+def dispatch(
+    config: Annotated[Path, typer.Option(help="The dispatcher's settings file.")] = Path("dispatch.toml"),
+    policy: Annotated[
+        str | None, typer.Option(help="In place of the one that the file names: tiresias, sensascale, ...")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Decide once, act, and end.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Decide once, say what would be done, and do nothing.")
+    ] = False,
+    format: o.OutputFormat = "text",
+    seed: o.NoSeed = 0,
+    quiet: o.Quiet = False,
+) -> None:
+    """Start the jobs of `trimtab slurm submit` as one of our policies decides, until stopped.
+
+    Example: trimtab slurm dispatch --policy tiresias --config dispatch.toml
+    """
+    from trimtab.control.dispatch_settings import read_dispatch
+    from trimtab.control.slurm_dispatch import Dispatcher
+
+    settings = read_dispatch(config, policy)
+    one_look = once or dry_run
+    is_json = format == "json"
+
+    def tell(text: str) -> None:
+        if one_look and is_json:
+            show.notice(text, quiet)
+        else:
+            print(json.dumps({"ms": epoch_ms(), "says": text}) if is_json else text, flush=True)
+
+    dispatcher = Dispatcher(commands_for(settings.conf, settings.timeout_s), settings, tell, policy)
+    if not one_look:
+        dispatcher.run(threading.Event())
+        return
+    step = dispatcher.once(dry_run)
+    if is_json:
+        acts = [{"job": act.label, "says": act.says, "commands": act.commands} for act in step.acts]
+        show.print_json({"dry": dry_run, "acts": acts, "remarks": step.remarks})
+    elif dry_run:
+        for text in [*(f"would do: {act.says}" for act in step.acts), *step.remarks]:
+            print(text)
+        if not step.acts:
+            print("nothing to do")

@@ -40,7 +40,7 @@ VERBS = {
     "pause": Verb("serve", "Let a running serve change nothing until resume."),
     "resume": Verb("serve", "Let changes be made again."),
     "reload": Verb("serve", "Let a running serve read its settings file again."),
-    "slurm": Verb("slurm", "Look at a live Slurm, and read its history."),
+    "slurm": Verb("slurm", "Look at a live Slurm, read its history, submit and dispatch its jobs."),
     "doctor": Verb("inspect", "Say what this installation is and has."),
 }
 

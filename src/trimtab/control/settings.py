@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from trimtab.cluster import PLACEMENTS, Cluster, Placement
 from trimtab.control.advising import LINES, Searching
@@ -20,18 +19,23 @@ from trimtab.control.authority import Tokens, check_address, check_certificate, 
 from trimtab.control.guardrails import Guardrails
 from trimtab.control.orders import Orders
 from trimtab.control.safety import MODES, Mode, Safety, Step
-from trimtab.errors import ConfigError, UnknownName
+from trimtab.control.settings_table import Table as _Table
+from trimtab.control.settings_table import names as _names
+from trimtab.control.settings_table import number as _number
+from trimtab.control.settings_table import one_of as _one_of
+from trimtab.control.settings_table import span as _span
+from trimtab.control.settings_table import span_or_none as _span_or_none
+from trimtab.control.settings_table import table_of as _table
+from trimtab.control.settings_table import text as _text
+from trimtab.control.settings_table import toml_file, without_end
+from trimtab.control.settings_table import whole as _whole
+from trimtab.errors import ConfigError
 from trimtab.objective import find_objective
 from trimtab.policies.catalog import find_policy
 from trimtab.search.generation import ARRIVALS, DAY_BY_DAY
 from trimtab.search.sampler import SAMPLERS
 from trimtab.search.tuner import Tuning
-from trimtab.toml import toml_table
-from trimtab.traces.spans import duration_ms
 
-T = TypeVar("T")
-
-_SIZE_MAX = 1 << 20
 _BUDGET_MAX = 10_000
 _ESTIMATES = ("predicted", "none")
 _UNASKED = ("journal", "retention", "server")
@@ -164,86 +168,13 @@ def read_settings(path: Path) -> Settings:
     Raises:
         ConfigError: If it cannot be read, or anything in it is not possible; the message names file and key.
     """
-    try:
-        data = path.read_bytes()
-        if len(data) > _SIZE_MAX:
-            raise ConfigError(f"{path}: is larger than a settings file can be; nothing was changed.")
-        table = toml_table(data)
-    except OSError as problem:
-        raise ConfigError(f"{path}: cannot be read ({problem.strerror}); nothing was changed.") from None
-    except ValueError as problem:
-        raise ConfigError(f"{path}: is no TOML ({problem}); nothing was changed.") from None
+    data, table = toml_file(path)
     try:
         asked = {name: value for name, value in table.items() if name not in _UNASKED}
         digest = hashlib.sha256(data).hexdigest()[:12]
         return _settings(path, digest, _Table(table, ""), asked)
     except ConfigError as problem:
-        sentence = re.sub(r";? nothing was (run|started)\.$", "", str(problem), flags=re.IGNORECASE)
-        line = " ".join(sentence.rstrip(".").split())
-        raise ConfigError(f"{path}: {line}; nothing was changed.") from None
-
-
-class _Table:
-    """A table of the file, of which each key is taken once; what is left over is refused."""
-
-    def __init__(self, values: Mapping[str, Any], name: str) -> None:
-        self._values, self._name = dict(values), name
-        self._known: list[str] = []
-
-    def take(self, key: str, kind: Callable[[str, Any], T], otherwise: Any = ...) -> T:
-        """Return a value; `kind` reads it and refuses what it should not be."""
-        self._known.append(key)
-        name = f"{self._name}{key}"
-        if key not in self._values:
-            if otherwise is ...:
-                raise ConfigError(f"{name} is missing")
-            return cast(T, otherwise)
-        return kind(name, self._values.pop(key))
-
-    def table(self, key: str) -> _Table:
-        """Return a table in this one, empty if it is not there."""
-        found = self.take(key, _table, {})
-        return _Table(found, f"{self._name}{key}.")
-
-    def each(self, kind: Callable[[str, Any], T]) -> dict[str, T]:
-        """Return all values, whatever their keys."""
-        return {key: self.take(key, kind) for key in tuple(self._values)}
-
-    def done(self) -> None:
-        """Refuse what nobody knows."""
-        for key in self._values:
-            raise UnknownName("setting", f"{self._name}{key}", [f"{self._name}{one}" for one in self._known])
-
-
-def _table(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigError(f"{name} must be a table")
-    return value
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.isprintable() or not value.strip():
-        raise ConfigError(f"{name} = {value!r:.60}: it must be a text, and one that can be printed")
-    return value
-
-
-def _names(name: str, value: Any) -> frozenset[str]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ConfigError(f"{name} = {value!r:.60}: it must be a list of names")
-    return frozenset(value)
-
-
-def _span(name: str, value: Any) -> int:
-    found = _span_or_none(name, value)
-    if found <= 0:
-        raise ConfigError(f"{name} = {value!r}: it must be longer than nothing")
-    return found
-
-
-def _span_or_none(name: str, value: Any) -> int:
-    if not isinstance(value, str):
-        raise ConfigError(f'{name} = {value!r:.60}: it must be a text that tells a time, such as "90s"')
-    return duration_ms(name, value)
+        raise ConfigError(f"{path}: {without_end(problem)}; nothing was changed.") from None
 
 
 def _step(name: str, value: Any) -> Step:
@@ -252,34 +183,6 @@ def _step(name: str, value: Any) -> Step:
 
 def _background(name: str, value: Any) -> int | None:
     return None if value == "off" else _span(name, value)
-
-
-def _number(low: float, high: float) -> Callable[[str, Any], float]:
-    def read(name: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise ConfigError(f"{name} = {value!r:.60}: it must be a number, {low:g} .. {high:g}")
-        return float(value)
-
-    return read
-
-
-def _whole(low: int, high: int) -> Callable[[str, Any], int]:
-    def read(name: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ConfigError(f"{name} = {value!r:.60}: it must be a whole number, {low} .. {high}")
-        return value
-
-    return read
-
-
-def _one_of(kind: str, known: Any) -> Callable[[str, Any], str]:
-    def read(name: str, value: Any) -> str:
-        found = _text(name, value)
-        if found not in known:
-            raise UnknownName(kind, found, known)
-        return found
-
-    return read
 
 
 def settings_again(asked: Mapping[str, Any], digest: str) -> Settings:

@@ -9,7 +9,6 @@ have both taken it; whatever goes wrong afterwards, the file that was there befo
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,10 +27,10 @@ from trimtab.control.adapter import (
     refuse_illegal,
 )
 from trimtab.control.observed import observe
-from trimtab.control.slurm_commands import Commands, nodes_of, read_config
+from trimtab.control.slurm_commands import Commands, read_config
 from trimtab.control.slurm_effect import Factors, factors_of, has_effect
 from trimtab.control.slurm_file import Owned, Record
-from trimtab.control.slurm_jobs import Jobs, Layout, Row, gpu_counts, job_rows, read_layout
+from trimtab.control.slurm_jobs import Jobs, Layout, Row, gpus_by_node, job_rows, read_layout
 from trimtab.control.slurm_site import read_site
 from trimtab.errors import ConfigError
 from trimtab.job import Nodes
@@ -49,7 +48,6 @@ _READS, _READ_PAUSE_S = 5, 0.3
 _KEY_MAX = 200
 _UNEVEN_MAX = 200  # jobs asked for one by one, at most so many at once
 _FIXED = {"restart": "needs a restart of slurmctld", "never": "is not changed by Trimtab"}
-_ALLOCATED = re.compile(r"\bNodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)")
 
 
 @dataclass(frozen=True)
@@ -254,11 +252,7 @@ class SlurmAdapter:
             (key, row) for key, row in begun.items() if row.gpus % len(row.nodes) and key not in self._uneven
         ]
         for key, row in new[:_UNEVEN_MAX]:
-            answer = self._commands.run("scontrol", "show", "job", "-d", row.label)
-            each: dict[str, int] = {}
-            for nodes, gres in _ALLOCATED.findall(answer.out):
-                each.update(dict.fromkeys(nodes_of(nodes), gpu_counts([gres])[0]))
-            self._uneven[key] = each
+            self._uneven[key] = gpus_by_node(self._commands, row.label)
 
     # ---- versions ----------------------------------------------------------------------------------
 

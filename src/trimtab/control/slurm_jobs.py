@@ -34,6 +34,8 @@ _RUNS = (
 )
 _SERVES = ("idle", "mixed", "allocated", "planned", "completing", "reserved")
 
+_ALLOCATED = re.compile(r"\bNodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)")
+
 _EVENTS_KEPT = 200_000
 _EVENTS_A_SECOND = 20  # bits of an event's number below its second
 
@@ -118,6 +120,19 @@ def gpu_counts(texts: Sequence[str]) -> list[int]:
     """Return the GPUs that texts of GRES or TRES name, 0 where they name none."""
     frame = pl.DataFrame({"text": texts}, schema={"text": pl.String()})
     return frame.select(gpus_of(pl.col("text")).fill_null(0))["text"].to_list()
+
+
+def gpus_by_node(commands: Commands, label: str) -> dict[str, int]:
+    """Return the GPUs of a running job on each of its nodes, nothing where that is not told.
+
+    Raises:
+        Unreachable: If scontrol does not answer.
+    """
+    answer = commands.run("scontrol", "show", "job", "-d", label)
+    each: dict[str, int] = {}
+    for nodes, gres in _ALLOCATED.findall(answer.out):
+        each.update(dict.fromkeys(nodes_of(nodes), gpu_counts([gres])[0]))
+    return each
 
 
 def _row(found: Mapping[str, str], gpus: int) -> Row:
@@ -241,7 +256,7 @@ def layout_of(found: Sequence[Mapping[str, str]], busy: Collection[str]) -> Layo
     """
     counts = gpu_counts([one["Gres"] for one in found])
     gpus = dict(zip((one["NodeList"] for one in found), counts, strict=True))
-    there = {one["NodeList"] for one in found if _serves(one["StateLong"])} | set(busy)
+    there = {one["NodeList"] for one in found if serves(one["StateLong"])} | set(busy)
     pools = _pools(
         [(one["Partition"].rstrip("*"), one["NodeList"]) for one in found if gpus[one["NodeList"]]]
     )
@@ -269,7 +284,7 @@ def layout_of(found: Sequence[Mapping[str, str]], busy: Collection[str]) -> Layo
     return Layout(cluster, {} if pooled else homes, places, tuple(away))
 
 
-def _serves(state: str) -> bool:
+def serves(state: str) -> bool:
     """Whether a node takes jobs: `idle*` does not answer, `idle~` is asleep and wakes up."""
     base = re.match(r"[a-z_]*", state.lower())
     return base is not None and base[0] in _SERVES and "*" not in state

@@ -111,6 +111,7 @@ class GivingWay:
         return (
             (has_light_claim or self.rules.displaces)
             and job.on_one_node
+            and not job.job.shielded
             and not job.is_new
             and job.job.started_ms != self.now_ms
             and job.evictions < self.rules.max_evictions
