@@ -126,7 +126,7 @@ def text_of(folder: Path, **told: str) -> str:
 def put(folder: Path, **told: str) -> Path:
     path = folder / "trimtab.toml"
     path.write_text(text_of(folder, **told))
-    (folder / "site.toml").write_text("[[partition]]\nname = \"all\"\n")
+    (folder / "site.toml").write_text('[[partition]]\nname = "all"\n')
     return path
 
 
