@@ -240,6 +240,27 @@ def test_what_is_shown(chromium: Any, address: str) -> None:
     visit.page.close()
 
 
+def test_one_future_is_a_number_and_no_range(chromium: Any, address: str, told: Told) -> None:
+    came = {"jobs": 9, "gpu_h": 3.2, "left": 0}
+    told.forecasts = [{"wall_ms": 1_790_000_000_000, "jobs": [9], "gpu_h": [14.7], "came": came}]
+    visit = Open(chromium, address)
+    visit.enter(READ)
+    assert "9 jobs were expected and 9 came; 14.7 GPU hours were expected" in visit.text("#forecasts")
+    titles = "[...document.querySelectorAll('#forecasts title')].map(one => one.textContent.split(': ')[1])"
+    assert visit.ask(titles) == ["expected 9, came 9", "expected 14.7, came 3.2"]
+    visit.page.close()
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_letters_in_pictures_are_as_large_at_any_width(chromium: Any, address: str, width: int) -> None:
+    visit = Open(chromium, address, width)
+    visit.enter(READ)
+    heights = "[...document.querySelectorAll('svg text')].map(one => one.getBoundingClientRect().height)"
+    assert all(11 <= height <= 18 for height in visit.ask(heights))
+    assert visit.ask("document.documentElement.scrollWidth") <= width
+    visit.page.close()
+
+
 def test_a_wrong_token_is_refused_and_forgotten(chromium: Any, address: str) -> None:
     visit = Open(chromium, address)
     visit.page.fill("#token", "another-token-of-the-right-length")

@@ -42,6 +42,14 @@
   const gain = (one) => one === null || one === undefined ? "" : one.toFixed(3);
   const clock = (ms) => new Date(ms).toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" });
 
+  const range = (all, digits) => {
+    const [low, high] = [Math.min(...all).toFixed(digits), Math.max(...all).toFixed(digits)];
+    return low === high ? low : `${low} to ${high}`;
+  };
+
+  // Pictures are as wide as there is room for, so that their letters stay as large as others.
+  const width = () => Math.min(760, Math.max(280, document.documentElement.clientWidth - 32));
+
   // ---- the parts ------------------------------------------------------------------------------
 
   const headline = (status) => {
@@ -129,11 +137,11 @@
     const logs = known.flatMap((one) => [Math.log2(one.predicted), Math.log2(one.realised)]);
     const low = Math.min(-0.2, ...logs), high = Math.max(0.2, ...logs);
     const y = (one) => 16 + (high - Math.log2(one)) / (high - low) * 188;
-    const x = (index) => 64 + (index + 0.5) * 680 / known.length;
-    const plot = draw("svg", { viewBox: "0 0 760 220", role: "img", "aria-label": "Predicted and realised gains" });
+    const wide = width(), x = (index) => 64 + (index + 0.5) * (wide - 80) / known.length;
+    const plot = draw("svg", { viewBox: `0 0 ${wide} 220`, role: "img", "aria-label": "Predicted and realised gains" });
     for (const [level, kind] of [[2 ** high, "axis"], [1, "even"], [2 ** low, "axis"]])
       plot.append(
-        draw("line", { x1: 58, x2: 752, y1: y(level), y2: y(level), class: kind }),
+        draw("line", { x1: 58, x2: wide - 8, y1: y(level), y2: y(level), class: kind }),
         draw("text", { x: 50, y: y(level) + 4, "text-anchor": "end" }, level.toFixed(2)),
       );
     known.forEach((one, index) => {
@@ -161,18 +169,18 @@
   const drawExpected = (known, name, title, digits) => {
     const most = Math.max(1, ...known.flatMap((one) => [...one[name], one.came ? one.came[name] : 0]));
     const y = (one) => 150 - one / most * 134;
-    const x = (index) => 64 + (index + 0.5) * 680 / known.length;
-    const plot = draw("svg", { viewBox: "0 0 760 160", role: "img", "aria-label": `${title}: expected and came` });
+    const wide = width(), x = (index) => 64 + (index + 0.5) * (wide - 80) / known.length;
+    const plot = draw("svg", { viewBox: `0 0 ${wide} 160`, role: "img", "aria-label": `${title}: expected and came` });
     for (const level of [0, most / 2, most])
       plot.append(
-        draw("line", { x1: 58, x2: 752, y1: y(level), y2: y(level), class: "axis" }),
+        draw("line", { x1: 58, x2: wide - 8, y1: y(level), y2: y(level), class: "axis" }),
         draw("text", { x: 50, y: y(level) + 4, "text-anchor": "end" }, level.toFixed(level < 10 && level ? 1 : 0)),
       );
     known.forEach((one, index) => {
       const low = Math.min(...one[name]), high = Math.max(...one[name]), mark = draw("g", {});
       const came = one.came ? one.came[name].toFixed(digits) : "not over yet";
       mark.append(
-        draw("title", {}, `${clock(one.wall_ms)}: expected ${low.toFixed(digits)} to ${high.toFixed(digits)}, came ${came}`),
+        draw("title", {}, `${clock(one.wall_ms)}: expected ${range(one[name], digits)}, came ${came}`),
         draw("rect", { x: x(index) - 4, y: y(high) - 2, width: 8, height: y(low) - y(high) + 4, rx: 2, class: "expected" }),
       );
       if (one.came) mark.append(draw("circle", { cx: x(index), cy: y(one.came[name]), r: 4, class: "realised" }));
@@ -188,7 +196,6 @@
       return;
     }
     const over = forecasts.find((one) => one.came);
-    const range = (all, digits) => `${Math.min(...all).toFixed(digits)} to ${Math.max(...all).toFixed(digits)}`;
     const words = over
       ? `Last hour that is over: ${range(over.jobs, 0)} jobs were expected and ${over.came.jobs} came; ` +
         `${range(over.gpu_h, 1)} GPU hours were expected, ${over.came.gpu_h.toFixed(1)} have been run` +
