@@ -204,6 +204,14 @@ def test_effects(before: Any, now: Any, weight: int, felt: bool) -> None:
     assert has_effect(before, now, {"partition": weight}) is felt
 
 
+@pytest.mark.parametrize(
+    ("now", "felt"), [(_factors(900, 0.9), True), (_factors(100, 0.1), False), (_factors(900, 0.45), False)]
+)
+def test_effects_of_a_factor_that_is_turned_round(now: Any, felt: bool) -> None:
+    """A tenth becomes nine tenths, also beside another weight: then it is half of that while it is stale."""
+    assert has_effect(_factors(100, 0.1), now, {"partition": 1000}, ("partition",)) is felt
+
+
 # ---- the file --------------------------------------------------------------------------------------
 
 

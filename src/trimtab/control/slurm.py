@@ -46,6 +46,7 @@ SITE_MS = 600_000
 
 _READS, _READ_PAUSE_S = 5, 0.3
 _KEY_MAX = 200
+_TURNS = "PriorityFavorSmall"
 _UNEVEN_MAX = 200  # jobs asked for one by one, at most so many at once
 _FIXED = {"restart": "needs a restart of slurmctld", "never": "is not changed by Trimtab"}
 
@@ -288,7 +289,9 @@ class SlurmAdapter:
         """
         if self._before is None or self._before[0] != last.version or not keys.is_accounted(config):
             return True
-        if has_effect(self._before[1], factors_of(self._commands), self._weights(config)):
+        was, wanted = (self._knobs_of(text).get(_TURNS) for text in (last.was, last.knobs))
+        turned = ("jobsize",) if was != wanted else ()
+        if has_effect(self._before[1], factors_of(self._commands), self._weights(config), turned):
             self._before = None
         return self._before is None
 

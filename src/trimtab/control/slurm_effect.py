@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from trimtab.control.adapter import Unreachable
@@ -51,19 +51,23 @@ def factors_of(commands: Commands) -> Factors:
     return found
 
 
-def has_effect(before: Factors, now: Factors, weights: Mapping[str, int]) -> bool:
+def has_effect(
+    before: Factors, now: Factors, weights: Mapping[str, int], turned: Collection[str] = ()
+) -> bool:
     """Whether no job shows a factor that still has an old weight in it.
 
     Args:
         weights: Those shown now, by column. A job that is not in both says nothing, nor does a factor that
             was 0 before, as its weight may have been.
+        turned: Columns whose factors are one less what they were (PriorityFavorSmall turns that of size).
     """
     for job, old in before.items():
         for name, factor in now.get(job, {}).items():
             if weights.get(name, 0) == 0:
                 stale = factor.weighted != 0
             else:
-                stale = old[name].bare > 0 and abs(factor.bare - old[name].bare) > _CLOSE
+                wanted = 1 - old[name].bare if name in turned else old[name].bare
+                stale = old[name].bare > 0 and abs(factor.bare - wanted) > _CLOSE
             if stale:
                 return False
     return True
