@@ -34,7 +34,7 @@ class FakeNode:
 
 @dataclass
 class FakeJob:
-    """A job. `work_s` is how long it runs in all; `runs` holds its starts, `kept` the nodes of the last."""
+    """A job. `work_s` is how long it runs in all; `runs` holds its starts, `ends` how often it ended."""
 
     label: str
     gpus: int
@@ -55,6 +55,7 @@ class FakeJob:
     clears_s: int | None = None
     done_s: int = 0
     restarts: int = 0
+    ends: int = 0
     runs: list[int] = field(default_factory=list)
     limit_s: int = 86_400
 
@@ -157,6 +158,7 @@ class FakeSlurm(Commands):
 
     def _end(self, job: FakeJob, state: str) -> None:
         job.state, job.held, job.end_s = state, {}, self.now_s
+        job.ends += 1
 
     # ---- commands ----------------------------------------------------------------------------------
 
