@@ -162,7 +162,7 @@ def test_proposed_approved_rolled_back_paused_killed_and_started_again(tmp_path:
         ("gain_min = 1.0", "[guardrails.steps]\nbackfill = 0", "guardrails.steps.backfill = 0: a step is"),
         ('dwell = "10m"', 'dwell = "2m"', "guardrails.dwell must be longer than guardrails.confirm"),
         ('policy = "fifo"', 'policy = "fifa"', "unknown policy 'fifa'; did you mean 'fifo'?"),
-        ("simulated:", "pbs:", "grpc://HOST:PORT, slurm:CONF or simulated:SOURCE"),
+        ("simulated:", "pbs:", "grpc://HOST:PORT, slurm:CONF, dispatch:FILE or simulated:SOURCE"),
         (
             "simulated:synthetic:philly?days=2&seed=3&load=0.3",
             "grpc://127.0.0.1:1",

@@ -13,9 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from slurm_lab import Lab
+from trimtab.control.adapter import Change
+from trimtab.control.dispatch_settings import read_dispatch
+from trimtab.control.dispatched import Dispatched
 from trimtab.control.slurm_commands import Commands
 from trimtab.control.slurm_jobs import job_rows
 from trimtab.control.slurm_submit import make_ticket, sbatch_line, submit
+from trimtab.knobs import Knobs
 from trimtab.world import epoch_ms
 
 
@@ -111,9 +115,13 @@ def test_tiresias_goes_by_other_knobs_at_once(lab: Lab, tmp_path: Path) -> None:
             lambda: lab.run("squeue", "-h", "-j", long, "-O", "TimeUsed").strip() > "0:04", "some seconds"
         )
         assert states(lab, long, short) == ["RUNNING", "PENDING"]
-        one.write("queue_thresholds = [60]")
+        adapter = Dispatched(Commands(lab.conf), read_dispatch(one.path))
+        now = adapter.in_force()
+        change = Change("lower", Knobs({**now.knobs, "queue_thresholds": (60,)}), now.version)
+        receipt = adapter.apply(change)
         lab.wait(lambda: states(lab, short) == ["COMPLETED"], "the short job")
         assert "queue_thresholds=60," in one.said()
+        assert (adapter.in_force().knobs, adapter.in_force().version) == (change.knobs, receipt.version)
         lab.wait(lambda: states(lab, long) == ["RUNNING"], "the long job again")
         assert "Restarts=1" in lab.run("scontrol", "show", "job", long)
     assert states(lab, foreign) == ["PENDING"]

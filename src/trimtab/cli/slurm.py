@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,8 +36,6 @@ Conf = Annotated[
 ]
 Timeout = Annotated[float, typer.Option("--timeout-s", help="How long each of Slurm's commands may take.")]
 
-_USUAL = "/etc/slurm/slurm.conf"
-
 
 def commands_for(conf: Path | None, timeout_s: float) -> Commands:
     """Return Slurm's commands for a cluster.
@@ -46,10 +43,10 @@ def commands_for(conf: Path | None, timeout_s: float) -> Commands:
     Raises:
         Unreachable: If its slurm.conf cannot be read: the commands themselves would wait a minute for it.
     """
-    from trimtab.control.slurm_commands import Commands
+    from trimtab.control import slurm_commands
     from trimtab.control.slurm_file import lines_of
 
-    commands = Commands(conf or Path(os.environ.get("SLURM_CONF") or _USUAL), deadline_s=timeout_s)
+    commands = slurm_commands.commands_for(conf, timeout_s)
     for _ in lines_of(commands.conf):
         pass
     return commands

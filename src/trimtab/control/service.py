@@ -379,6 +379,8 @@ def open_scheduler(scheduler: SchedulerSettings) -> Adapter:
         return simulated(scheduler, load(rest), scheduler.pace)
     if kind == "slurm":
         return _slurm(scheduler, Path(rest))
+    if kind == "dispatch":
+        return _dispatched(scheduler, Path(rest))
     try:
         from trimtab.control.grpc_adapter import GrpcAdapter  # grpcio: optional
     except ImportError as missing:
@@ -435,6 +437,15 @@ def _slurm(scheduler: SchedulerSettings, conf: Path) -> Adapter:
         past=lambda: past_of(commands, scheduler.past_ms),
         site=_site_of(scheduler),
     )
+
+
+def _dispatched(scheduler: SchedulerSettings, path: Path) -> Adapter:
+    from trimtab.control.dispatch_settings import read_dispatch
+    from trimtab.control.dispatched import Dispatched
+    from trimtab.control.slurm_commands import commands_for
+
+    settings = read_dispatch(path, scheduler.policy)
+    return Dispatched(commands_for(settings.conf, settings.timeout_s), settings)
 
 
 def heed_signals(service: Service) -> None:

@@ -46,8 +46,8 @@ class SchedulerSettings:
     """Which scheduler, and what it is taken for.
 
     Attributes:
-        address: `grpc://HOST:PORT`, `slurm:CONF` with a slurm.conf, or `simulated:SOURCE` with a trace that
-            the engine runs.
+        address: `grpc://HOST:PORT`, `slurm:CONF` with a slurm.conf, `dispatch:FILE` with the settings of a
+            dispatcher, or `simulated:SOURCE` with a trace that the engine runs.
         pace: ms of its clock for each ms of ours; 1 but for simulated ones.
         start_ms: Where a simulated one's clock stands at first, None for its first job.
         cluster: Of a simulated one; others say it themselves.
@@ -224,10 +224,10 @@ def _settings(path: Path, digest: str, file: _Table, asked: Mapping[str, Any]) -
 def _scheduler(table: _Table, folder: Path) -> SchedulerSettings:
     address = table.take("address", _text)
     kind, _, rest = address.partition(":")
-    if kind not in ("grpc", "simulated", "slurm") or not rest:
+    if kind not in ("grpc", "simulated", "slurm", "dispatch") or not rest:
         raise ConfigError(
-            f"scheduler.address = {address!r:.60}: it must be grpc://HOST:PORT, slurm:CONF or "
-            "simulated:SOURCE"
+            f"scheduler.address = {address!r:.60}: it must be grpc://HOST:PORT, slurm:CONF, "
+            "dispatch:FILE or simulated:SOURCE"
         )
     policy = table.take("policy", _text)
     find_policy(policy)

@@ -15,6 +15,7 @@ from trimtab.errors import ConfigError
 from trimtab.world import wall_s
 
 ANSWER_MAX = 64 << 20
+_USUAL = "/etc/slurm/slurm.conf"
 
 # What a user sets for himself must not change what the commands print, as SQUEUE_FORMAT would.
 _OWN_SETTINGS = ("SLURM", "SQUEUE", "SINFO", "SPRIO", "SACCT", "SCONTROL", "SBATCH", "SDIAG")
@@ -111,6 +112,11 @@ class Commands:
         # Another mark each time: nobody can name a job so that a part of its name looks like another field.
         mark = "t" + hashlib.sha256(f"{os.getpid()} {wall_s()}".encode()).hexdigest()[:12]
         return rows(program, self.ask(program, *words, "-O", columns(mark, names)), mark, names)
+
+
+def commands_for(conf: Path | None, deadline_s: float) -> Commands:
+    """Return the commands for a slurm.conf; SLURM_CONF, or the usual one, if none is named."""
+    return Commands(conf or Path(os.environ.get("SLURM_CONF") or _USUAL), deadline_s=deadline_s)
 
 
 def _environment(conf: Path) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -331,9 +331,11 @@ class Jobs:
 
     Attributes:
         left_out: Jobs with GPUs that no virtual cluster could ever hold, at the last look.
+        amend: Adds what is known of a job beside what squeue shows when it is told of at first.
     """
 
     left_out: tuple[str, ...] = ()
+    amend: Callable[[JobFacts], JobFacts] = lambda facts: facts
     _lives: dict[str, _Life] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)  # ended before the first look, and perhaps still shown
     _events: list[JobEvent] = field(default_factory=list)
@@ -402,7 +404,7 @@ class Jobs:
         found: list[JobEvent] = []
         life = self._lives.get(row.label)
         if life is None or (life.over and (row.waits or row.runs)):  # an operator may requeue what has ended
-            life = self._lives[row.label] = _Life(_facts(row, layout, now_ms))
+            life = self._lives[row.label] = _Life(self.amend(_facts(row, layout, now_ms)))
             found.append(_event("submit", life.facts.submit_ms, row.label, life.facts))
         # While its nodes are cleared it holds them; how it ended, or that it waits again, is seen later.
         if life.over or (row.state == "COMPLETING" and life.start_ms is not None):

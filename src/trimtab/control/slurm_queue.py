@@ -98,6 +98,7 @@ class Queue:
     """What Slurm showed at an instant.
 
     Attributes:
+        ended: Jobs with GPUs that have ended a moment ago, whosever they are.
         odd: Jobs whose comment begins like ours and is none, with what is wrong.
     """
 
@@ -106,6 +107,7 @@ class Queue:
     mine: tuple[Mine, ...]
     others: tuple[Other, ...]
     machines: Mapping[str, Machine]
+    ended: tuple[Row, ...]
     odd: Mapping[str, str]
 
 
@@ -139,7 +141,8 @@ def read_queue(commands: Commands) -> Queue:
         elif row.began_ms is not None:
             others.append(Other(row, _held(commands, layout, row), _asked(one["tres-alloc"])))
     mine.sort(key=lambda job: (job.submit_ms, job.number))
-    return Queue(now_ms, layout, tuple(mine), tuple(others), machines, odd)
+    ended = tuple(row for row in rows.values() if row.gpus and not row.waits and not row.runs)
+    return Queue(now_ms, layout, tuple(mine), tuple(others), machines, ended, odd)
 
 
 def _mine(

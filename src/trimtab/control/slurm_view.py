@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trimtab.cluster import ClusterView, FreeMap, Placement
+from trimtab.control.adapter import State
 from trimtab.control.observed import Seen, observe
 from trimtab.control.slurm_jobs import Row
 from trimtab.control.slurm_queue import Mine, Other, Queue
@@ -75,22 +76,8 @@ def scenes_of(
         memories: What it wrote down of each. reviews_ms: when it wants to be asked again: one that has come
             due since is made as of then.
     """
-    cluster, plan = queue.layout.cluster, taking.plan
-    known = {job.label: job for job in queue.mine if job.phase in ("held", "released", "running")}
-    others = {job.row.label: job for job in queue.others if job.nodes}
-    seen = [_seen(queue, taking, job) for job in known.values()]
-    seen += [_seen_other(queue, job) for job in others.values()]
-    state = observe(taking.policy, cluster, taking.knobs, queue.now_ms, seen)
-    lifted = []
-    for job in state.snapshot.jobs:
-        label = job.facts.label
-        if label in known:
-            _settle(job, known[label], taking, plan, queue)
-            if _is_starving(job, plan, queue.now_ms):
-                job.level = job.graded_ms = 0
-                lifted.append(job.id)
-        else:
-            job.share, job.shielded = _alone(others[label].holds, job), True
+    state, known, lifted = _state(queue, taking)
+    cluster = queue.layout.cluster
     scenes = []
     for home, vc in enumerate(cluster.vcs):
         here = [job for job in state.snapshot.jobs if job.home == home]
@@ -117,6 +104,32 @@ def scenes_of(
             )
         )
     return scenes
+
+
+def state_of(queue: Queue, taking: Taking) -> State:
+    """Return the jobs that wait and run as whoever tunes the dispatcher sees them."""
+    return _state(queue, taking)[0]
+
+
+def _state(queue: Queue, taking: Taking) -> tuple[State, dict[str, Mine], list[int]]:
+    """Return the state, our jobs in it by their labels, and the ids of those that are lifted now."""
+    cluster, plan = queue.layout.cluster, taking.plan
+    known = {job.label: job for job in queue.mine if job.phase in ("held", "released", "running")}
+    others = {job.row.label: job for job in queue.others if job.nodes}
+    seen = [_seen(queue, taking, job) for job in known.values()]
+    seen += [_seen_other(queue, job) for job in others.values()]
+    state = observe(taking.policy, cluster, taking.knobs, queue.now_ms, seen)
+    lifted = []
+    for job in state.snapshot.jobs:
+        label = job.facts.label
+        if label in known:
+            _settle(job, known[label], taking, plan, queue)
+            if _is_starving(job, plan, queue.now_ms):
+                job.level = job.graded_ms = 0
+                lifted.append(job.id)
+        else:
+            job.share, job.shielded = _alone(others[label].holds, job), True
+    return state, known, lifted
 
 
 def too_wide(queue: Queue) -> list[Mine]:
