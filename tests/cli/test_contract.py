@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import math
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from commands import Trimtab
+from trimtab.cli import show, tuning
 
 SHARED = [
     "--window",
@@ -154,6 +157,22 @@ def test_text_fits_80_columns(command: str, folder: Path, trimtab: Trimtab) -> N
         long
     )
     assert "…" not in ran.out
+
+
+@pytest.mark.parametrize("digits", range(2, 8))
+def test_a_line_keeps_its_name_however_long_its_numbers_are(
+    digits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = StringIO()
+    monkeypatch.setattr(show, "out", Console(width=80, file=page))
+    cells = ["9" * digits] * 7
+    table = tuning._grid(["line", *cells])
+    table.add_row("trimtab-plus", *cells)
+    tuning._print_grid(table)
+
+    assert max(map(len, page.getvalue().splitlines())) <= 80
+    assert page.getvalue().count(" trimtab-plus ") == 1
+    assert page.getvalue().count("9" * digits) == 14
 
 
 def test_wide_comparisons_are_split_and_named_below(folder: Path, trimtab: Trimtab) -> None:

@@ -78,9 +78,10 @@ def test_the_usual_grid_is_possible_and_its_policies_are_known_where_they_exist(
     [
         ("loads = []", "loads is empty"),
         ("speed = 3", "speed is none of"),
-        ("loads = 3", "wrong kind"),
-        ('loads = ["a"]', "wrong kind"),
-        ("gpus = true", "wrong kind"),
+        ("loads = 3", "loads = 3: it must be a list in brackets"),
+        ('loads = ["a"]', "loads = 'a': it must be a number"),
+        ("gpus = true", "gpus = True: it must be a whole number"),
+        ("rule = 3", "rule = 3: it must be text in quotes"),
         ('nodes = ["8x24"]', "not GPUs x cores x GiB"),
         ('nodes = ["7x24x500"]', "no whole number of nodes"),
         ('nodes = ["8x24x5\u00b2"]', "not GPUs x cores x GiB"),
@@ -96,7 +97,7 @@ def test_the_usual_grid_is_possible_and_its_policies_are_known_where_they_exist(
         ('mixes = ["x"]', "mix"),
         ('rule = "hard"', "rule 'hard'"),
         ('baselines = ["none"]', "baseline 'none'"),
-        ("[policies]\nA = 3", "wrong kind"),
+        ("[policies]\nA = 3", "policies = {'A': 3}: it must be a table of names and texts"),
         ("loads = [", "grid"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -350,7 +351,7 @@ def print_evaluation(found: Evaluation) -> None:
             str(line.switches),
             f"{line.seconds['search'] + line.seconds.get('fixed_week_search', 0.0):.1f}",
         )
-    show.out.print(table)
+    _print_grid(table)
     show.out.print(_LEGENDS[objective], markup=False)
     _print_segments(found)
     _print_changes(found)
@@ -378,13 +379,20 @@ def _grid(headings: Sequence[str], texts: int = 1) -> Table:
     return table
 
 
+def _print_grid(table: Table) -> None:
+    """Print a table, with less room between its columns where names would be cut."""
+    free = show.out.options.update(max_width=1_000)
+    table.collapse_padding = Measurement.get(show.out, free, table).maximum > show.out.width
+    show.out.print(table)
+
+
 def _print_segments(found: Evaluation) -> None:
     names = list(dict.fromkeys(name for line in found.lines for name in line.segments))
     table = _grid(["mean wait", *(name.replace("-job-dominated", " jobs") for name in names)])
     for line in found.lines:
         table.add_row(line.name, *(_segment(line.segments.get(name, {})) for name in names))
     if names:
-        show.out.print(table)
+        _print_grid(table)
     if "after-change" in names:
         show.out.print(f"after-change: in brackets the same jobs under {found.lines[0].name}", markup=False)
 

@@ -52,6 +52,15 @@ LADDER: Mapping[str, str] = {
 }
 THIN_LADDER: Mapping[str, str] = {"Chronus MILP": "chronus:selector=milp"}
 
+# What a value of the file must be, by the default's type.
+_KINDS: Mapping[type, str] = {
+    float: "a number",
+    int: "a whole number",
+    str: "text in quotes",
+    tuple: "a list in brackets",
+    dict: "a table of names and texts",
+}
+
 # What numbers may be.
 _RANGES: Mapping[str, tuple[float, float]] = {
     "loads": (LOAD_MIN, LOAD_MAX),
@@ -253,4 +262,4 @@ def _like(name: str, value: Any, default: Any) -> Any:
     alike = type(value) is type(default)
     if alike and (not isinstance(value, dict) or all(isinstance(one, str) for one in value.values())):
         return value
-    raise ConfigError(f"grid: {name} = {value!r:.60} is of the wrong kind; nothing was run.")
+    raise ConfigError(f"grid: {name} = {value!r:.60}: it must be {_KINDS[type(default)]}; nothing was run.")
