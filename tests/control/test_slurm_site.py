@@ -153,15 +153,15 @@ def test_a_simulated_scheduler_goes_by_the_site_of_its_settings(tmp_path: Path) 
     site = Site({"a": SlurmPartition(limit_ms=60_000)}, {"high": Qos(5)}, {"research": 3})
     (tmp_path / "site.toml").write_text(site.text())
     jobs = tmp_path / "jobs.csv"
-    jobs.write_text("job_id,submit_s,duration_s,gpus,vc\n1,0,500,1,a\n2,1,500,1,b\n")
+    jobs.write_text("job_id,submit_s,duration_s,gpus,vc\n1,0,500,1,a\n2,3,500,1,b\n")
     found = settings(tmp_path, "sqlite:///-", policy="slurm").scheduler
     scheduler = service.simulated(
         replace(found, site=tmp_path / "site.toml", start_ms=None), loader.load(f"table:{jobs}")
     )
     assert scheduler.identity().site == site
-    scheduler.advance(502_000)
+    scheduler.advance(504_000)
     ends = {event.label: event.time_ms for event in scheduler.events(0, 100) if event.kind == "finish"}
-    assert ends == {"1": 60_000, "2": 501_000}
+    assert ends == {"1": 60_000, "2": 503_000}
 
 
 def test_what_is_decided_on_and_kept_goes_by_the_site_of_the_scheduler(tmp_path: Path) -> None:
