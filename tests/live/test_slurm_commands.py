@@ -95,6 +95,7 @@ def test_import_writes_the_history_in_slices(accounted_lab: Lab, tmp_path: Path)
     names = [lab.submit(f"--job-name=run|{size}", gpus=size, seconds=1) for size in (1, 2, 4)]
     told = ("sacct", "-n", "-X", "-P", "-j", ",".join(names), "-o", "State")
     lab.wait(lambda: lab.run(*told).split() == ["COMPLETED"] * 3, "sacct to tell of jobs")
+    lab.wait(lambda: {*names} <= {line.split("|")[0] for line in lab.run(*_ALL).splitlines()}, "a span")
     out = tmp_path / "jobs.csv"
     environment = {
         "SLURM_CONF": str(lab.conf),
