@@ -249,6 +249,15 @@ class Space:
                 return Fault("value", name, given, nearest)
         return None
 
+    def parse_text(self, text: str) -> Knobs:
+        """Read a setting as `Knobs.text` writes it.
+
+        Raises:
+            UnknownName, KnobError: As `parse`.
+        """
+        pairs = (part.partition("=") for part in text.split(",") if part)
+        return self.parse({name: value for name, _, value in pairs})
+
     def parse(self, texts: Mapping[str, str], base: Knobs | None = None) -> Knobs:
         """Read settings a person wrote, refusing what projection would have to change.
 

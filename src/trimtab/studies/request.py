@@ -70,15 +70,13 @@ class Request:
         """
         try:
             trace, policy = header["trace"], header["policy"]
-            pairs = (part.partition("=") for part in header["knobs"].split(",") if part)
-            texts = {name: text for name, _, text in pairs}
             kinds = typing.get_type_hints(cls)
             return cls(
                 **{name: _rebuilt(kinds[name], trace[name]) for name in _TRACE},
                 window=_rebuilt(str, header["window"]),
                 cluster=_cluster(header["cluster"]),
                 policy=policy,
-                base=find_policy(policy).space.parse(texts),
+                base=find_policy(policy).space.parse_text(header["knobs"]),
                 world=_rebuilt(World, header["world"]),
                 plan=_rebuilt(Plan, header["plan"]),
                 lines=_names(header["lines"]),
