@@ -10,7 +10,6 @@ for `ENDED_MAX` of those that are not there any more; beyond that the oldest are
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -216,18 +215,19 @@ class Register:
         The numbers of their labels go with them.
         """
         still = set(there)
-        gone = sorted(
+        gone = [
             (job.heard_ms(), label)
             for label, job in self._jobs.items()
             if (job.facts is None or job.ended_ms < now_ms or job.vanished) and label not in still
-        )
-        count = bisect_left(gone, (now_ms - MEMORY_MS, ""))
-        if len(gone) - count > self._ended_max:
-            old, count = count, len(gone) - self._ended_max * _KEPT_OF_FOUR // 4
-            self.let_go += count - old
-        for _, label in gone[:count]:
+        ]
+        dropped = [one for one in gone if one[0] < now_ms - MEMORY_MS]
+        if len(gone) - len(dropped) > self._ended_max:
+            old = len(dropped)
+            dropped = sorted(gone)[: len(gone) - self._ended_max * _KEPT_OF_FOUR // 4]
+            self.let_go += len(dropped) - old
+        for _, label in dropped:
             del self._jobs[label]
-        if count:
+        if dropped:
             kept = {key for job in self._jobs.values() if job.facts for key in _label_keys(job.facts)}
             self._labels = {key: number for key, number in self._labels.items() if key in kept}
 
