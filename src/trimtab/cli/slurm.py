@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from trimtab.cli import options as o
 from trimtab.cli import show
 from trimtab.cli.trace import say_written
+from trimtab.control import slurm_commands, slurm_submit
+from trimtab.control.dispatch_settings import read_dispatch
+from trimtab.control.slurm_check import Check
+from trimtab.control.slurm_check import check as look
+from trimtab.control.slurm_commands import Commands, read_config
+from trimtab.control.slurm_dispatch import Dispatcher
+from trimtab.control.slurm_file import lines_of
+from trimtab.control.slurm_history import read_history
+from trimtab.control.slurm_keys import is_accounted
+from trimtab.control.slurm_site import read_site
 from trimtab.errors import ConfigError, InputError
 from trimtab.traces import jobcomp
 from trimtab.traces.spans import duration_ms
 from trimtab.traces.table import save
 from trimtab.traces.trace import Trace
 from trimtab.world import epoch_ms
-
-if TYPE_CHECKING:  # the adapter to Slurm would hold up the start of every other command
-    from trimtab.control.slurm_check import Check
-    from trimtab.control.slurm_commands import Commands
 
 app = typer.Typer(
     help="A live Slurm: what may be changed there, its history as a trace, jobs for our own policies.",
@@ -43,9 +49,6 @@ def commands_for(conf: Path | None, timeout_s: float) -> Commands:
     Raises:
         Unreachable: If its slurm.conf cannot be read: the commands themselves would wait a minute for it.
     """
-    from trimtab.control import slurm_commands
-    from trimtab.control.slurm_file import lines_of
-
     commands = slurm_commands.commands_for(conf, timeout_s)
     for _ in lines_of(commands.conf):
         pass
@@ -67,8 +70,6 @@ def check(
 
     Example: trimtab slurm check --file /etc/slurm/trimtab.conf
     """
-    from trimtab.control.slurm_check import check as look
-
     found = look(commands_for(conf, timeout_s), file)
     if format == "json":
         show.print_json(found.jsonable())
@@ -136,9 +137,6 @@ def site(
 
     Example: trimtab slurm site --out site.toml
     """
-    from trimtab.control.slurm_commands import read_config
-    from trimtab.control.slurm_site import read_site
-
     show.check_writable([out])
     commands = commands_for(conf, timeout_s)
     found, notes = read_site(commands, read_config(commands))
@@ -156,10 +154,6 @@ def site(
 
 def _history(commands: Commands, since: str, slice: str, zone: str | None, quiet: bool) -> Trace:
     """Return what sacct tells, or the job completion file of a cluster without accounting."""
-    from trimtab.control.slurm_commands import read_config
-    from trimtab.control.slurm_history import read_history
-    from trimtab.control.slurm_keys import is_accounted
-
     back_ms, slice_ms = duration_ms("--since", since), duration_ms("--slice", slice)
     if back_ms <= 0 or slice_ms < 60_000 or back_ms // slice_ms > 100_000:
         raise ConfigError(
@@ -206,8 +200,6 @@ def submit(
 
     Example: trimtab slurm submit --deadline 2h --estimate 40m --gpus=4 train.sh --epochs 90
     """
-    from trimtab.control import slurm_submit
-
     ticket = slurm_submit.make_ticket(epoch_ms(), kind, deadline, value, estimate, preemptable, model)
     line = slurm_submit.sbatch_line(ticket, words)
     said = slurm_submit.submit(line, conf)
@@ -235,9 +227,6 @@ def dispatch(
 
     Example: trimtab slurm dispatch --policy tiresias --config dispatch.toml
     """
-    from trimtab.control.dispatch_settings import read_dispatch
-    from trimtab.control.slurm_dispatch import Dispatcher
-
     settings = read_dispatch(config, policy)
     one_look = once or dry_run
     is_json = format == "json"
