@@ -18,6 +18,8 @@ from trimtab.knobs import Fault, Knobs, Space, write
 from trimtab.simulate.state import Snapshot
 from trimtab.site import PLAIN_SITE, Site
 
+_KEY_MAX = 200  # characters
+
 EventKind = Literal["submit", "start", "preempt", "finish", "cancel"]
 
 
@@ -147,6 +149,16 @@ class Adapter(Protocol):
             Refused: If another version is in force, or the setting is not legal there.
         """
         ...
+
+
+def refuse_key(change: Change) -> None:
+    """Refuse a change whose key cannot be kept in a line.
+
+    Raises:
+        Refused: If it is empty or too long.
+    """
+    if not 0 < len(change.key) <= _KEY_MAX:
+        raise Refused(f"change {change.key[:40]!r}…: its key is empty or too long.")
 
 
 def refuse_illegal(space: Space, knobs: Knobs) -> None:

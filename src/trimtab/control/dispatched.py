@@ -20,6 +20,7 @@ from trimtab.control.adapter import (
     State,
     Unreachable,
     refuse_illegal,
+    refuse_key,
 )
 from trimtab.control.dispatch_settings import DispatchSettings
 from trimtab.control.slurm_commands import Commands, read_config
@@ -35,11 +36,8 @@ from trimtab.world import epoch_ms
 # A look at jobs and nodes serves all calls within that time.
 LOOK_MS = 1000
 
-_SILENT_LOOKS, _SILENT_MS = (
-    3,
-    60_000,
-)  # after so many intervals, and so long, a dispatcher is taken to be gone
-_KEY_MAX = 200
+# After so many intervals, and so long, a dispatcher is taken to be gone.
+_SILENT_LOOKS, _SILENT_MS = 3, 60_000
 
 
 class Dispatched:
@@ -69,9 +67,7 @@ class Dispatched:
         )
 
     def now_ms(self) -> int:
-        answer = self._commands.run("scontrol", "ping")
-        if answer.code != 0 or " is UP" not in answer.out:
-            raise Unreachable(f"scontrol ping: slurmctld does not answer ({answer.complaint}).")
+        self._commands.check_up()
         return epoch_ms()
 
     def in_force(self) -> InForce:
@@ -85,9 +81,8 @@ class Dispatched:
             raise Unreachable(
                 f"{self._desk.folder}: the dispatcher has said nothing for {silent_ms // 1000:,} s."
             )
-        pairs = (part.partition("=") for part in said.knobs.split(",") if part)
         try:
-            knobs = self._space.parse({name: value for name, _, value in pairs})
+            knobs = self._space.parse_text(said.knobs)
         except ConfigError as problem:
             raise Unreachable(
                 f"{self._desk.folder}: the dispatcher says what is no setting: {problem}"
@@ -106,8 +101,7 @@ class Dispatched:
 
     def apply(self, change: Change) -> Receipt:
         self.in_force()  # of a dispatcher that is there
-        if not 0 < len(change.key) <= _KEY_MAX:
-            raise Refused(f"change {change.key[:40]!r}: its key is empty or too long.")
+        refuse_key(change)
         with self._desk.writing() as writes:
             made = next((one for one in writes if one.key == change.key), None)
             if made is not None:

@@ -25,6 +25,7 @@ from trimtab.control.adapter import (
     State,
     Unreachable,
     refuse_illegal,
+    refuse_key,
 )
 from trimtab.control.observed import observe
 from trimtab.control.slurm_commands import Commands, read_config
@@ -45,7 +46,6 @@ LOOK_MS = 1000
 SITE_MS = 600_000
 
 _READS, _READ_PAUSE_S = 5, 0.3
-_KEY_MAX = 200
 _TURNS = "PriorityFavorSmall"
 _UNEVEN_MAX = 200  # jobs asked for one by one, at most so many at once
 _FIXED = {"restart": "needs a restart of slurmctld", "never": "is not changed by Trimtab"}
@@ -172,9 +172,7 @@ class SlurmAdapter:
 
     def now_ms(self) -> int:
         self._readable()
-        answer = self._commands.run("scontrol", "ping")
-        if answer.code != 0 or " is UP" not in answer.out:
-            raise Unreachable(f"scontrol ping: slurmctld does not answer ({answer.complaint}).")
+        self._commands.check_up()
         return epoch_ms()
 
     def in_force(self) -> InForce:
@@ -185,7 +183,7 @@ class SlurmAdapter:
         found, last = self._shown(config), self._written()
         knobs, version = found, self._version(found, last)
         if last is not None and version == last.version and not self._is_felt(last, config):
-            knobs, version = self._knobs_of(last.was), last.was_version
+            knobs, version = self._space.parse_text(last.was), last.was_version
         self._seen = InForce(knobs, version, epoch_ms())
         return self._seen
 
@@ -277,11 +275,6 @@ class SlurmAdapter:
             return last.was_version
         return max(epoch_ms(), seen_version + 1, last.version + 1 if last else 0)
 
-    def _knobs_of(self, text: str) -> Knobs:
-        """Return the setting that `Knobs.text` wrote."""
-        pairs = (part.partition("=") for part in text.split(",") if part)
-        return self._space.parse({name: value for name, _, value in pairs})
-
     def _is_felt(self, last: Record, config: Mapping[str, str]) -> bool:
         """Whether jobs that waited before a change have the priorities that it gives them.
 
@@ -289,7 +282,7 @@ class SlurmAdapter:
         """
         if self._before is None or self._before[0] != last.version or not keys.is_accounted(config):
             return True
-        was, wanted = (self._knobs_of(text).get(_TURNS) for text in (last.was, last.knobs))
+        was, wanted = (self._space.parse_text(text).get(_TURNS) for text in (last.was, last.knobs))
         turned = ("jobsize",) if was != wanted else ()
         if has_effect(self._before[1], factors_of(self._commands), self._weights(config), turned):
             self._before = None
@@ -346,8 +339,7 @@ class SlurmAdapter:
         if change.expected != latest:
             raise Refused(f"change {change.key}: version {latest} was written last, not {change.expected}.")
         refuse_illegal(self._space, change.knobs)
-        if not 0 < len(change.key) <= _KEY_MAX:
-            raise Refused(f"change {change.key[:40]!r}…: its key is empty or too long.")
+        refuse_key(change)
         lines = self._values(change.knobs, config)
         for name, key in self._keys.items():
             if key.applies != "reconfigure" and change.knobs[name] != now.knobs[name]:

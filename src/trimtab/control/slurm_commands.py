@@ -103,6 +103,16 @@ class Commands:
             raise Unreachable(f"{program}: {answer.complaint}")
         return answer.out
 
+    def check_up(self) -> None:
+        """Ask whether slurmctld is there.
+
+        Raises:
+            Unreachable: If it does not say so.
+        """
+        answer = self.run("scontrol", "ping")
+        if answer.code != 0 or " is UP" not in answer.out:
+            raise Unreachable(f"scontrol ping: slurmctld does not answer ({answer.complaint}).")
+
     def table(self, program: str, names: tuple[str, ...], *words: str) -> list[dict[str, str]]:
         """Return the rows that a command with `-O` prints, by the names of these columns.
 

@@ -178,9 +178,8 @@ class Dispatcher:
         return self._settings.knobs
 
     def _legal(self, write: Write) -> tuple[Knobs, int]:
-        pairs = (part.partition("=") for part in write.knobs.split(",") if part)
         try:
-            return self._policy.space.parse({name: value for name, _, value in pairs}), write.version
+            return self._policy.space.parse_text(write.knobs), write.version
         except ConfigError as problem:
             self._tell(f"change {write.key}: {problem} The knobs from before stay.")
             return self._knobs
@@ -205,14 +204,15 @@ class Dispatcher:
         found.acts += [take_back(job, late[job.label]) for job in queue.mine if job.label in late]
         if not self._is_on_tick(queue.now_ms, taking.plan.quantum_ms):
             return found
-        memories = self._desk.memories()
-        for scene in scenes_of(_without(queue, late), taking, memories, self._reviews_ms):
+        before = self._desk.memories()
+        memories = dict(before)
+        for scene in scenes_of(_without(queue, late), taking, before, self._reviews_ms):
             acts = acts_of(queue, scene, self._decide(scene, knobs[0]), taking)
             found.acts += acts.acts
             found.remarks += acts.remarks
             if acts.memory is not None:
                 memories[scene.view.vc.name] = acts.memory
-        if remember and memories != self._desk.memories():
+        if remember and memories != before:
             self._desk.remember(memories)
         return found
 

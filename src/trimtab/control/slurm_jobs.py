@@ -219,6 +219,10 @@ class Layout:
     places: Mapping[str, tuple[int, int]]
     away: tuple[str, ...]
 
+    def home_of(self, row: Row) -> str:
+        """Return a job's virtual cluster."""
+        return self.homes.get(row.partition, row.partition)
+
     def held(self, gpus: int, names: Sequence[str], each: Mapping[str, int]) -> Nodes:
         """Return the GPUs a job holds as nodes of its virtual cluster.
 
@@ -368,7 +372,7 @@ class Jobs:
                 continue
             if not (row.waits or row.runs) and row.label in self._told:
                 continue
-            if not _fits(row.gpus, layout.homes.get(row.partition, row.partition), layout):
+            if not _fits(row.gpus, layout.home_of(row), layout):
                 misfits.append(row.label)
                 continue
             if row.waits and row.label not in self._lives and not _has_come(row, now_ms):
@@ -404,7 +408,7 @@ class Jobs:
         found: list[JobEvent] = []
         life = self._lives.get(row.label)
         if life is None or (life.over and (row.waits or row.runs)):  # an operator may requeue what has ended
-            life = self._lives[row.label] = _Life(self.amend(_facts(row, layout, now_ms)))
+            life = self._lives[row.label] = _Life(self.amend(facts_of(row, layout, _came_ms(row, now_ms))))
             found.append(_event("submit", life.facts.submit_ms, row.label, life.facts))
         # While its nodes are cleared it holds them; how it ended, or that it waits again, is seen later.
         if life.over or (row.state == "COMPLETING" and life.start_ms is not None):
@@ -459,14 +463,19 @@ def _has_come(row: Row, now_ms: int) -> bool:
     return row.eligible_ms is not None and row.eligible_ms <= now_ms
 
 
-def _facts(row: Row, layout: Layout, now_ms: int) -> JobFacts:
+def _came_ms(row: Row, now_ms: int) -> int:
+    """Return since when a job counts as there: since it could be started."""
     came_ms = max(row.submit_ms, row.eligible_ms or 0) if row.restarts == 0 else row.submit_ms
-    began_ms = now_ms if row.began_ms is None else row.began_ms
+    return min(came_ms, now_ms if row.began_ms is None else row.began_ms, now_ms)
+
+
+def facts_of(row: Row, layout: Layout, submit_ms: int) -> JobFacts:
+    """Return what a scheduler is told of a job that came at an instant."""
     return JobFacts(
         label=row.label,
-        submit_ms=min(came_ms, began_ms, now_ms),
+        submit_ms=submit_ms,
         gpus=row.gpus,
-        vc=layout.homes.get(row.partition, row.partition),
+        vc=layout.home_of(row),
         user=row.user,
         name=row.name,
         limit_ms=row.limit_ms,

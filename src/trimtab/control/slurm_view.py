@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from trimtab.cluster import ClusterView, FreeMap, Placement
 from trimtab.control.adapter import State
 from trimtab.control.observed import Seen, observe
-from trimtab.control.slurm_jobs import Row
+from trimtab.control.slurm_jobs import Row, facts_of
 from trimtab.control.slurm_queue import Mine, Other, Queue
 from trimtab.curve import FULL_SPEED_PPM, Share
 from trimtab.job import JobFacts, JobList, JobState, JobView, Service
@@ -136,7 +136,7 @@ def too_wide(queue: Queue) -> list[Mine]:
     """Return our jobs that wait and can never run here: no virtual cluster of theirs has so many GPUs."""
     cluster, found = queue.layout.cluster, []
     for job in queue.mine:
-        home = cluster.home(_home(queue, job.row))
+        home = cluster.home(queue.layout.home_of(job.row))
         if job.phase == "held" and (home is None or job.row.gpus > cluster.vcs[home].gpus):
             found.append(job)
     return found
@@ -150,7 +150,7 @@ def began_ms(queue: Queue, job: Mine) -> int | None:
 def speed_ppm(queue: Queue, taking: Taking, job: Mine) -> int:
     """Return how fast a job is with the CPU and memory it has."""
     curve = taking.curves.curve(job.ticket.model, job.row.gpus)
-    home = queue.layout.cluster.home(_home(queue, job.row))
+    home = queue.layout.cluster.home(queue.layout.home_of(job.row))
     if curve is None or home is None or len(job.nodes) != 1 or not job.asks.cores:
         return FULL_SPEED_PPM
     return queue.layout.cluster.vcs[home].speed_ppm(curve, job.row.gpus, job.asks)
@@ -165,22 +165,8 @@ def ran_ms(queue: Queue, job: Mine) -> int:
 # ---- jobs --------------------------------------------------------------------------------------------
 
 
-def _home(queue: Queue, row: Row) -> str:
-    return queue.layout.homes.get(row.partition, row.partition)
-
-
 def _facts(queue: Queue, row: Row, submit_ms: int) -> JobFacts:
-    return JobFacts(
-        label=row.label,
-        submit_ms=min(submit_ms, queue.now_ms),
-        gpus=row.gpus,
-        vc=_home(queue, row),
-        user=row.user,
-        name=row.name,
-        limit_ms=row.limit_ms,
-        account=row.account,
-        qos=row.qos,
-    )
+    return facts_of(row, queue.layout, min(submit_ms, queue.now_ms))
 
 
 def _seen(queue: Queue, taking: Taking, job: Mine) -> Seen:
@@ -261,4 +247,4 @@ def _free(queue: Queue, home: int, placement: Placement) -> FreeMap:
 
 
 def _of(queue: Queue, job: Mine | Other) -> int | None:
-    return queue.layout.cluster.home(_home(queue, job.row))
+    return queue.layout.cluster.home(queue.layout.home_of(job.row))
