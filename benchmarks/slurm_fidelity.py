@@ -11,7 +11,7 @@ import argparse
 import time
 
 from slurm_jobs import draw, history, play, replayed, settle
-from slurm_lab import Lab, missing_accounting
+from slurm_lab import Lab, missing_accounting, opened
 
 _CALCULATED_S = 62.0  # after which nobody has used anything any more, in the lab's priorities, too
 
@@ -27,11 +27,9 @@ def main() -> int:
     if why := missing_accounting():
         print(f"no lab: {why}")
         return 2
-    lab = Lab(accounting=True)
     bad = 0
     print("seed   jobs   wait s  simulated s   error s  median s  allowed s")
-    try:
-        lab.start()
+    with opened(accounting=True) as lab:
         interval_s = _interval_s(lab)
         for seed in range(asked.first, asked.first + asked.seeds):
             settle(lab)
@@ -44,8 +42,6 @@ def main() -> int:
                 f"{found.error_s:9.1f} {found.median_error_s:9.1f} {allowed_s:10.1f}",
                 flush=True,
             )
-    finally:
-        lab.remove()
     return min(1, bad)
 
 

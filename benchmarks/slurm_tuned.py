@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from slurm_jobs import draw
-from slurm_lab import Lab, missing_accounting
+from slurm_lab import missing_accounting, opened
 from slurm_tuning import tune
 
 
@@ -26,13 +26,8 @@ def main() -> int:
     if why := missing_accounting():
         print(f"no lab: {why}")
         return 2
-    lab = Lab(accounting=True)
-    try:
-        lab.start()
-        with tempfile.TemporaryDirectory() as folder:
-            found = tune(lab, draw(asked.jobs, asked.seed, asked.span), Path(folder))
-    finally:
-        lab.remove()
+    with opened(accounting=True) as lab, tempfile.TemporaryDirectory() as folder:
+        found = tune(lab, draw(asked.jobs, asked.seed, asked.span), Path(folder))
     changed = [name for name, value in found.wanted.items() if found.before[name] != value]
     print(f"history imported              {found.imported:,} jobs")
     print(f"mean wait, untuned            {found.untuned_s:.1f} s")

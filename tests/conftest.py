@@ -92,12 +92,8 @@ def _lab(accounting: bool) -> Iterator[slurm_lab.Lab]:
     why = slurm_lab.missing_accounting() if accounting else slurm_lab.missing()
     if why:
         _missing(why)
-    lab = slurm_lab.Lab(accounting)
-    try:
-        lab.start()
+    with slurm_lab.opened(accounting=accounting) as lab:
         yield lab
-    finally:
-        lab.remove()
 
 
 @pytest.fixture(scope="session")
@@ -107,9 +103,15 @@ def lab() -> Iterator[slurm_lab.Lab]:
 
 
 @pytest.fixture(scope="session")
-def accounted_lab() -> Iterator[slurm_lab.Lab]:
-    """A real Slurm with slurmdbd and MariaDB, so that sacct, ages and fair shares work."""
+def _accounted_lab() -> Iterator[slurm_lab.Lab]:
     yield from _lab(True)
+
+
+@pytest.fixture
+def accounted_lab(_accounted_lab: slurm_lab.Lab) -> Iterator[slurm_lab.Lab]:
+    """A real Slurm with slurmdbd and MariaDB: sacct, ages and fair shares work; set alike each time."""
+    with _accounted_lab.as_set():
+        yield _accounted_lab
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

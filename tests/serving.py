@@ -88,7 +88,7 @@ class Running:
     """A server, its settings file and its port."""
 
     def __init__(self, folder: Path, mode: str, text: str = FILE) -> None:
-        self.port = free_port()
+        self.port, self.text = free_port(), text
         self.path = written(folder, mode, self.port, text)
         self.log = folder / "log"
         self.process = self.start()
@@ -127,6 +127,12 @@ class Running:
                 return found
             time.sleep(0.2)
         pytest.fail(f"{found}\n{self.log.read_text()[-3000:]}")
+
+    def switch(self, mode: str) -> None:
+        """Let it go by the same settings in another mode."""
+        written(self.path.parent, mode, self.port, self.text)
+        done = self.command("reload")
+        assert done.returncode == 0, done.stderr
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "trimtab", *words, "--config", str(self.path)]

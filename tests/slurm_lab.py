@@ -9,8 +9,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trimtab.control.adapter import Adapter, Change
@@ -22,6 +22,41 @@ _LIVE = Path(__file__).resolve().parent / "live"
 _SCRIPT = _LIVE / "lab" / "lab.sh"
 WEIGHTS, BOLD = f"{_LIVE}/weights.py::Weights", f"{_LIVE}/weights.py::Bold"
 _NODES, _FIRST_PORT, _PORTS = 4, 21_000, 40
+
+# `trimtab serve` beside a lab, as `serving.written` fills it in: quick, and bold.
+_FILE = """
+mode = "{{mode}}"
+journal = "sqlite:///{{folder}}/journal.db"
+
+[scheduler]
+address = "slurm:{conf}"
+file = "{owned}"
+policy = "{policy}"
+{more}
+
+[server]
+listen = "127.0.0.1:{{port}}"
+read_token_file = "read.token"
+write_token_file = "write.token"
+
+[search]
+line = "trimtab"
+budget = 20
+background = "off"
+interval = "10s"
+poll = "1s"
+arrivals_horizon = "10m"
+run_on = "1h"
+
+[guardrails]
+read_only = [{read_only}]
+gain_min = 1.05
+belief_min = 0.0
+history = "0s"
+confirm = "70s"
+dwell = "75s"
+return = "0s"
+"""
 
 
 def missing() -> str | None:
@@ -97,6 +132,17 @@ class Lab:
             self.run("scontrol", "update", f"nodename=g{node}", "state=resume", check=False)
         self.wait(lambda: self.node_states() == ["idle"] * _NODES, "idle nodes")
 
+    @contextmanager
+    def as_set(self) -> Iterator[None]:
+        """Go back to the settings of now afterwards."""
+        text = self.owned.read_text()
+        try:
+            yield
+        finally:
+            if not self.owned.exists() or self.owned.read_text() != text:
+                self.owned.write_text(text)
+                self.run("scontrol", "reconfigure")
+
     def node_states(self) -> list[str]:
         return self.run("sinfo", "-h", "-N", "-p", "batch", "-o", "%T").split()
 
@@ -146,6 +192,23 @@ class Lab:
     def answers(self) -> bool:
         """Whether slurmctld answers."""
         return " is UP" in self.run("scontrol", "ping", check=False)
+
+
+@contextmanager
+def opened(*, accounting: bool) -> Iterator[Lab]:
+    """Start a lab, and leave nothing of it."""
+    lab = Lab(accounting)
+    try:
+        lab.start()
+        yield lab
+    finally:
+        lab.remove()
+
+
+def beside(lab: Lab, policy: str, read_only: Iterable[str], more: str = "") -> str:
+    """Return the settings of a `trimtab serve` beside a lab; `more` is said of its scheduler."""
+    names = ", ".join(map(repr, read_only))
+    return _FILE.format(conf=lab.conf, owned=lab.owned, policy=policy, read_only=names, more=more)
 
 
 def _free_ports() -> int:

@@ -5,57 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from serving import Running, running, written
+from serving import running
 from slurm_jobs import ShortJob, history, play, replayed, settle
-from slurm_lab import Lab
+from slurm_lab import Lab, beside
 from trimtab.policies.catalog import find_policy
 from trimtab.studies.fidelity import Fidelity
 
 # Wide jobs go before all others: those of one GPU wait until the last of 16 has found its nodes.
 BAD = {"PriorityWeightJobSize": "50000", "PriorityFavorSmall": "NO"}
-
-_FILE = """
-mode = "{{mode}}"
-journal = "sqlite:///{{folder}}/journal.db"
-
-[scheduler]
-address = "slurm:{conf}"
-file = "{owned}"
-policy = "slurm"
-past = "3h"
-restart_cost_s = 0
-
-[server]
-listen = "127.0.0.1:{{port}}"
-read_token_file = "read.token"
-write_token_file = "write.token"
-
-[search]
-line = "trimtab"
-budget = 20
-background = "off"
-interval = "10s"
-poll = "1s"
-arrivals_horizon = "10m"
-run_on = "1h"
-
-[guardrails]
-read_only = [{fixed}]
-gain_min = 1.05
-belief_min = 0.0
-history = "0s"
-confirm = "70s"
-dwell = "75s"
-return = "0s"
-"""
 
 
 @dataclass(frozen=True)
@@ -82,8 +46,9 @@ class Tuned:
 
 def tune(lab: Lab, jobs: Sequence[ShortJob], folder: Path) -> Tuned:
     """Play jobs under a bad setting, let `trimtab serve` find and make another, play them again, go back."""
-    text = _FILE.format(conf=lab.conf, owned=lab.owned, fixed=", ".join(map(repr, _fixed())))
-    with _badly_set(lab):
+    text = beside(lab, "slurm", _fixed(), 'past = "3h"\nrestart_cost_s = 0')
+    with lab.as_set():
+        _set_badly(lab)
         settle(lab)
         with running(folder, "shadow", text) as server:  # its first setting must stay for a while: it dwells
             untuned = history(lab, play(lab, jobs))
@@ -93,7 +58,7 @@ def tune(lab: Lab, jobs: Sequence[ShortJob], folder: Path) -> Tuned:
             factor_before = _of_size(lab, wide) - _of_size(lab, small)
             shadow = server.wait(lambda status: _decision(status) == "shadow", 120)
             before = dict(shadow["in_force"])
-            _switch(server, "auto", text)
+            server.switch("auto")
             found = server.wait(lambda status: status["in_force"] != before, 240)
             factor_after = _of_size(lab, wide) - _of_size(lab, small)
             assert server.command("pause").returncode == 0
@@ -119,18 +84,10 @@ def tune(lab: Lab, jobs: Sequence[ShortJob], folder: Path) -> Tuned:
         )
 
 
-@contextmanager
-def _badly_set(lab: Lab) -> Iterator[None]:
-    text = lab.owned.read_text()
-    kept = [line for line in text.splitlines() if line.partition("=")[0] not in BAD]
-    try:
-        lab.owned.write_text("\n".join([*kept, *(f"{key}={value}" for key, value in BAD.items()), ""]))
-        lab.run("scontrol", "reconfigure")
-        yield
-    finally:
-        lab.owned.write_text(text)
-        lab.run("scontrol", "reconfigure")
-        lab.clear()
+def _set_badly(lab: Lab) -> None:
+    kept = [line for line in lab.owned.read_text().splitlines() if line.partition("=")[0] not in BAD]
+    lab.owned.write_text("\n".join([*kept, *(f"{key}={value}" for key, value in BAD.items()), ""]))
+    lab.run("scontrol", "reconfigure")
 
 
 def _fixed() -> list[str]:
@@ -163,12 +120,6 @@ def _of_size(lab: Lab, job: str) -> float:
 
 def _decision(status: Mapping[str, Any]) -> str:
     return str((status["last_round"] or {}).get("decision"))
-
-
-def _switch(server: Running, mode: str, text: str) -> None:
-    written(server.path.parent, mode, server.port, text)
-    done = server.command("reload")
-    assert done.returncode == 0, done.stderr
 
 
 def _wait_s(jobs: pl.DataFrame) -> float:

@@ -5,60 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from serving import Running, running, written
-from slurm_lab import Lab
+from serving import running
+from slurm_lab import WEIGHTS, Lab, beside
 
 _OTHERS = (
     *("bf_interval", "bf_window", "bf_max_job_user", "bf_continue", "PriorityWeightAge"),
     *("PriorityWeightJobSize", "PriorityMaxAge", "PriorityFavorSmall"),
 )
-_FILE = """
-mode = "{{mode}}"
-journal = "sqlite:///{{folder}}/journal.db"
-
-[scheduler]
-address = "slurm:{conf}"
-file = "{owned}"
-policy = "{policy}::Weights"
-
-[server]
-listen = "127.0.0.1:{{port}}"
-read_token_file = "read.token"
-write_token_file = "write.token"
-
-[search]
-line = "trimtab"
-budget = 20
-background = "off"
-interval = "10s"
-poll = "1s"
-arrivals_horizon = "10m"
-run_on = "1h"
-
-[guardrails]
-read_only = [{others}]
-gain_min = 1.05
-belief_min = 0.0
-history = "0s"
-confirm = "70s"
-dwell = "75s"
-return = "0s"
-"""
-
-
-def _file(lab: Lab) -> str:
-    return _FILE.format(
-        conf=lab.conf,
-        owned=lab.owned,
-        policy=Path(__file__).parent / "weights.py",
-        others=", ".join(f'"{name}"' for name in _OTHERS),
-    )
-
-
-def _mode(server: Running, lab: Lab, mode: str) -> None:
-    written(server.path.parent, mode, server.port, _file(lab))
-    done = server.command("reload")
-    assert done.returncode == 0, done.stderr
 
 
 def test_observe_shadow_change_and_back(accounted_lab: Lab, tmp_path: Path) -> None:
@@ -76,17 +29,17 @@ def test_observe_shadow_change_and_back(accounted_lab: Lab, tmp_path: Path) -> N
     lab.wait(lambda: len(lab.run("squeue", "-h", "-t", "PD").splitlines()) == 13, "jobs to wait")
     before = lab.owned.read_bytes()
 
-    with running(tmp_path, "observe", _file(lab)) as server:
+    with running(tmp_path, "observe", beside(lab, WEIGHTS, _OTHERS)) as server:
         found = server.wait(lambda status: status["last_round"] is not None)
         assert found["mode"] == "observe"
         weight = found["in_force"]["PriorityWeightPartition"]
         assert lab.partition_factors() == {weight // 10}
 
-        _mode(server, lab, "shadow")
+        server.switch("shadow")
         found = server.wait(lambda status: (status["last_round"] or {}).get("decision") == "shadow", 120)
         assert lab.owned.read_bytes() == before
 
-        _mode(server, lab, "auto")
+        server.switch("auto")
         found = server.wait(lambda status: status["in_force"]["PriorityWeightPartition"] > 2000, 240)
         wide = found["in_force"]["PriorityWeightPartition"]
         assert (
