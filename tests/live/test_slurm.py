@@ -278,9 +278,10 @@ def test_a_requeued_job_is_preempted_and_keeps_its_first_submission(lab: Lab) ->
     job = lab.submit(gpus=8)
     lab.wait(lambda: adapter.state().snapshot.jobs and adapter.state().snapshot.jobs[0].nodes, "a run")
     before = adapter.state().snapshot.jobs[0].submit_ms
+    last = max(event.number for event in adapter.events(0, 1000))
     time.sleep(2)
     lab.run("scontrol", "requeue", job)
-    lab.wait(lambda: "preempt" in [event.kind for event in adapter.events(0, 100)], "a preemption")
+    lab.wait(lambda: "preempt" in [event.kind for event in adapter.events(last, 1000)], "a preemption")
     found = adapter.state().snapshot.jobs[0]
     assert (found.submit_ms, found.preemptions, found.nodes) == (before, 1, ())
     assert found.held_ms >= 1000
